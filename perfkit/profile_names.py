@@ -38,7 +38,7 @@ APART_PASSES = ("between", "loading")  # in which it does not: parts of a step b
 FORWARD_PARTS = ("encoder", FORWARD, "classifier")  # of a forward pass that a workload divides (GPT-2)
 PASSES = ("between", "loading", *FORWARD_PARTS, *FORWARD_PASSES[1:], BACKWARD, OPTIMIZER)  # as a report orders them
 
-# What people call the ranges of their own loops, bare or as `## forward ##`.
+# Words that people use for the ranges of their own loops, bare or as `## forward ##`.
 _PASS_WORDS = {
     FORWARD: ("forward", "forward pass", "fwd", "model forward"),
     BACKWARD: ("backward", "backward pass", "bwd"),
@@ -52,7 +52,7 @@ _LONGEST_WORD = 40  # characters of a name that may be a plain word for a step o
 
 
 def step_of(name: str) -> str | None:
-    """Return the number of the step that a range called `name` is, as text; None where it is none.
+    """Return the number of the step that a range called `name` is, as text; None for any other.
 
     Of the names that people choose only those count that can mean nothing else: "step 3", not "Step 10 to 20".
     """
@@ -171,7 +171,7 @@ def cause_of_call(name: str) -> str:
 
 
 def blocks_host(name: str) -> bool:
-    """Return whether the host stands still in the call `name` until the GPU has done something."""
+    """Return whether the call `name` until the GPU has done something."""
     return effect_of_call(name) == WAIT
 
 

@@ -37,7 +37,7 @@ ANNOTATED_TEXT, ANNOTATED_PAGE = "annotated.txt", "annotated.html"
 
 # Warnings on how a run timed a backend, which say nothing of what another measurement did with it.
 TIMED_ALONE = "Too large to keep all backends in memory: timed one after another."
-TIMED_APART = "Too large to be kept in memory beside the others: timed apart from them."
+TIMED_APART = "Too large to be kept in memory with the others: timed apart from them."
 
 
 class Phase(msgspec.Struct, frozen=True, kw_only=True):

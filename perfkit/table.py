@@ -318,6 +318,6 @@ def _problems(frame: pd.DataFrame) -> Iterable[str]:
         stated = frame[f"{group}_origin"].array
         words = np.array([*stated.categories, None], dtype=object)
         if not set(words[np.unique(stated.codes)].tolist()) <= set(ORIGINS):
-            yield f"{group}_origin is none of {', '.join(ORIGINS)}"
+            yield f"{group}_origin is not one of {', '.join(ORIGINS)}"
         elif ((words == "absent")[stated.codes] == known).any():
             yield f"{group}_origin contradicts the {group} columns"

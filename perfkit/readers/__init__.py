@@ -1,4 +1,4 @@
-"""Readers: from files that a profiler or a run left behind to kernel tables.
+"""Readers: from files that a profiler or a run wrote to kernel tables.
 
     table = read("trace.pt.trace.json.gz")   # a torch.profiler trace: KernelTable
     run = read("runs/gpt2")                  # a run folder: Run, with one table a backend
@@ -39,7 +39,7 @@ def read(path: str | os.PathLike[str], *, whole: bool = False) -> KernelTable | 
 
 
 def read_run(folder: str | os.PathLike[str]) -> Run:
-    """Read a run folder. Raises `InputError` when it is none, or its manifest is damaged or of a newer version."""
+    """Read a run folder. Raises `InputError` when it is not one, or its manifest is damaged or of a newer version."""
     from perfkit.readers import run
 
     return run.read_run(Path(folder))

@@ -1,4 +1,4 @@
-"""What the names of NCCL's and RCCL's kernels tell: the collective, the dtype, and how it is done."""
+"""The names of NCCL's and RCCL's kernels: the collective, the dtype, and how it is done."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ _DTYPES = {
     "__nv_bfloat16": "bf16", "i64": "int64", "int64_t": "int64", "i32": "int32", "int32_t": "int32", "i8": "int8",
     "int8_t": "int8", "u8": "uint8", "uint8_t": "uint8",
 }  # fmt: skip
-GENERIC = "Generic"  # one kernel for any collective of a group of them: its name tells none
+GENERIC = "Generic"  # one kernel for any collective of a group of them: its name has none
 
 
 class Way(NamedTuple):
-    """The algorithm and protocol in capitals, "" for what a name does not tell."""
+    """The algorithm and protocol in capitals, "" for what a name does not contain."""
 
     algorithm: str = ""
     protocol: str = ""
 
 
 def is_collective(name: str) -> bool:
-    """Whether a kernel of this name talks to other GPUs."""
+    """Return whether a kernel of this name talks to other GPUs."""
     return name.startswith(("nccl", "rccl", "ncclDev", "ncclKernel")) or "ncclDevKernel" in name[:80]
 
 

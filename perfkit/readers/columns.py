@@ -45,7 +45,7 @@ class Coded:
             return self._text()
         used = np.flatnonzero(np.bincount(self.code[self.code >= 0], minlength=len(self.words))).tolist()
         used.sort(key=lambda i: self.words[i])
-        rank = np.full(len(self.words) + 1, -1, np.int32)  # the last one stands for none
+        rank = np.full(len(self.words) + 1, -1, np.int32)  # the last one is for none
         rank[used] = np.arange(len(used))
         return pd.Categorical.from_codes(rank[self.code], categories=[self.words[i] for i in used], validate=False)
 
@@ -54,7 +54,7 @@ class Coded:
         import pandas as pd
         import pyarrow as pa
 
-        words = [*(w.encode(errors="replace") for w in self.words), b""]  # the last one stands for none
+        words = [*(w.encode(errors="replace") for w in self.words), b""]  # the last one is for none
         length = np.array([len(w) for w in words], dtype=np.int64)
         ends = np.zeros(len(self.code) + 1, np.int64)
         np.cumsum(length[self.code], out=ends[1:])

@@ -120,7 +120,8 @@ def _split_forward(passes: Coded, modules: Coded, patterns: Mapping[str, tuple[s
 
 
 def _served(serves: Coded, passes: Coded, patterns: Mapping[str, tuple[str, ...]]) -> Coded:
-    """What rows serve, with the pass of each member: the row's own, but forward work is split as `patterns` say."""
+    """Return what rows serve, with the pass of each member: the row's own, but forward work is split as `patterns`
+    say."""
     used, code = np.unique(np.stack([serves.code, passes.code]), axis=1, return_inverse=True)
     words: list[str | None] = []
     for what, within in used.T.tolist():
@@ -147,9 +148,9 @@ def _pass_of(module: str | None, patterns: Mapping[str, tuple[str, ...]]) -> str
 def layer_numbers(modules: Sequence[str], pattern: str) -> list[int]:
     """For each module path the index of the repeated block that it is in, −1 outside blocks.
 
-    It is the number that stands for the * of `pattern`. Without a pattern, the modules that the profiler's Python stack
-    names (`Block_0.Linear_1`) tell it: blocks are the outermost modules of one class that occur several times side by
-    side and hold others, and count in the order of their numbers.
+    It is the number in the place of the * of `pattern`. Without a pattern, the modules that the profiler's Python stack
+    names (`Block_0.Linear_1`) show it: blocks are the outermost modules of one class that occur several times next to
+    each side and hold others, and count in the order of their numbers.
     """
     if "*" in pattern:
         before, _, after = pattern.partition("*")

@@ -13,18 +13,18 @@ from perfkit.readers.columns import Integers
 
 @dataclass
 class Steps:
-    """The steps of a capture in order: bounds in ns, and the thread that ran them. `marked`: a range told each one,
-    `names` are those of the ranges, and `told` says by what else than marks the steps were found."""
+    """The steps of a capture in order: bounds in ns, and the thread that ran them. `marked`: a range marks each,
+    `names` are those of the ranges, and `evidence` says what else shows the steps."""
 
     start: Integers
     end: Integers
     lane: int
     marked: bool
     names: tuple[str, ...] = ()
-    told: str = ""
+    evidence: str = ""
 
     def at(self, moments: Integers) -> Integers:
-        """Index of the step that each moment lies in, or −1."""
+        """Index of the step around each moment, or −1."""
         if not len(self.start):
             return np.full(len(moments), -1, np.int64)
         index = np.searchsorted(self.start, moments, side="right") - 1

@@ -77,7 +77,7 @@ def join(trace: KernelTable, counters: KernelTable, *, ceilings: bool = True, on
 def _check(trace: KernelTable, counters: KernelTable) -> None:
     if counters.facts.get("tool") != "ncu":
         raise InputError(
-            f"{_path(counters)} is no report of Nsight Compute, and counters come from one.",
+            f"{_path(counters)} is not a report of Nsight Compute, from which counters come.",
             "Give --counters a .ncu-rep file, or the CSV that `ncu --csv --page raw` prints.",
         )
     if not (counters.frame["kind"] == KERNEL).any():
@@ -202,7 +202,8 @@ def _set(frame: pd.DataFrame, other: pd.DataFrame, columns: list[str]) -> None:
 
 
 def _flop_known(ours: pd.DataFrame, theirs: pd.DataFrame) -> Booleans:
-    """Where the report counted the work: not where it lacks that of matrix units, which the model has."""
+    """Return which rows' work the report counted: not those where it lacks that of matrix units, which the model
+    has."""
     counted = (theirs["flop_origin"].astype(object) != "absent").to_numpy(bool)
     modelled = (ours[_MATRIX].fillna(0) > 0).any(axis=1).to_numpy(bool)
     matrix = theirs[_MATRIX].notna().any(axis=1).to_numpy(bool)

@@ -1,4 +1,4 @@
-"""What a joined table knows besides its rows: the report's facts laid out for them, and how well the two fit."""
+"""Facts of a joined table: the report's facts laid out for them, and how well the two fit."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SHOWN = 5
 
 
 def facts_of(trace: KernelTable, counters: KernelTable, row: Integers, ceilings: bool) -> dict[str, Any]:
-    """What the report knows, laid out for the trace's rows, and how well the two fit."""
+    """Return what the report knows, laid out for the trace's rows, and how well the two fit."""
     order = trace.frame["order"].to_numpy(np.int64)
     length = int(order.max()) + 1
     of = np.full(length, -1, np.int64)
@@ -75,29 +75,29 @@ def _names(frame: pd.DataFrame, at: Integers) -> list[list[Any]]:
     return [[name[:200], count] for name, count in Counter(names).most_common(50)]
 
 
-def sentences(told: dict[str, Any]) -> list[str]:
-    """What to know before using the joined numbers."""
-    share = f" ({100 * told['matched_time']:.1f}% of their time)" if told["matched_time"] is not None else ""
+def sentences(facts: dict[str, Any]) -> list[str]:
+    """Return what to know before using the joined numbers."""
+    share = f" ({100 * facts['matched_time']:.1f}% of their time)" if facts["matched_time"] is not None else ""
     said = [
-        f"counters of {told['report']} joined onto {told['matched']} of {told['kernels']} kernels{share} by name, "
+        f"counters of {facts['report']} joined onto {facts['matched']} of {facts['kernels']} kernels{share} by name, "
         "grid, block and launch order; times are those of the trace, while kernels were counted one by one, replayed, "
         "with caches flushed before each (unless captured with --cache-control none): what a kernel finds in L2 "
         "otherwise then counts as bytes of device memory"
     ]
-    if told["layers"]:
+    if facts["layers"]:
         said.append(
-            f"scaled: the counters are of a model with one layer and serve each of the {told['layers']} layers alike"
+            f"scaled: the counters are of a model with one layer and serve each of the {facts['layers']} layers alike"
         )
-    if told["in_cache"]:
+    if facts["in_cache"]:
         said.append(
-            f"{told['in_cache']} of them ran faster than device memory could move the bytes that were counted with "
+            f"{facts['in_cache']} of them ran faster than device memory could move the bytes that were counted with "
             "empty caches: they found data in L2, and what they moved is unknown (--cache-control none does not empty "
             "them)"
         )
-    if told["steps"] > 1 and told["steps_captured"] != told["steps"]:
-        said.append(f"the counters are of one step and serve all {told['steps']} steps of the trace")
+    if facts["steps"] > 1 and facts["steps_captured"] != facts["steps"]:
+        said.append(f"the counters are of one step and serve all {facts['steps']} steps of the trace")
     for key, what in (("without_counters", "without counters"), ("without_row", "captured, but not placed")):
-        names = told[key]
+        names = facts[key]
         if names:
             shown = ", ".join(f"{name[:60]} ×{count}" if count > 1 else name[:60] for name, count in names[:_SHOWN])
             rest = sum(count for _, count in names[_SHOWN:])

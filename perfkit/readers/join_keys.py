@@ -1,4 +1,4 @@
-"""What tells the kernel launches of two profiles apart, in whichever spelling of names."""
+"""Keys by which kernel launches of two profiles are matched, in whichever spelling of names."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _PLACEHOLDER = re.compile(r"T\d+")
 
 @dataclass(frozen=True)
 class Keys:
-    """What tells launches apart: codes of (function, grid, block), and of the template arguments (−1: not told)."""
+    """Keys of launches: codes of (function, grid, block), and of the template arguments (−1: unknown)."""
 
     launch: Integers
     template: Integers

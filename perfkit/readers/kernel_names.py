@@ -2,7 +2,7 @@
 
 `void at::native::vectorized_elementwise_kernel<4, at::native::GeluCUDAKernelImpl(…)::{lambda…}, …>(…)` is a Gelu to
 everyone but the compiler. A function that libraries use for many purposes is therefore named by the template argument
-that tells its purpose; any other by itself, without namespace, template arguments and parameters.
+that says its purpose; any other by itself, without namespace, template arguments and parameters.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from functools import lru_cache
 # kernel.
 _WRAPPED = re.compile(r"Kernel2?|device_kernel|kernel_wrapper|kentry|enable_\w+")
 _NUMBER = re.compile(r"(\([\w: ]+\))?-?\d+\w*|true|false")
-# Words that many kernels go by, and namespaces that hold the same names as others: both together tell the kernel.
+# Words that many kernels go by, and namespaces that hold the same names as others: both together identify the kernel.
 _BARE = re.compile(r"([kK]|GemmK|AttentionK)ernel|dispatch|combine|forward|backward|fwd|bwd|run|main|impl")
 _SPACES = re.compile(r"int(er|ra)node(_ll)?")
 # CuTe DSL: kernel_cutlass_kernel_MODULE CLASS_object_at__ and the layouts of its arguments.
@@ -60,8 +60,8 @@ def short_name(name: str) -> str:
     return " ".join(filter(None, [_distinct(parts), short_name(function)]))
 
 
-def told(name: str, short: str) -> str:
-    """The short name of a kernel whose tool gives one too, which counts where the name is no declaration."""
+def short_name_by_tool(name: str, short: str) -> str:
+    """Return the short name of a kernel whose tool gives one too, which counts where the name is not a declaration."""
     return short_name(name) if "(" in name or "<" in name else short or short_name(name)
 
 
@@ -72,7 +72,7 @@ def _distinct(parts: list[str]) -> str:
 
 
 def _mangled(name: str) -> str:
-    """The function's own name in a name of the Itanium ABI; "" where there is none.
+    """The function's own name in a name of the Itanium ABI; "" without one.
 
     Identifiers follow their lengths, those of namespaces first: _ZN7cutlass13device_kernelI….
     """
@@ -132,7 +132,7 @@ def _telling(argument: str) -> str:
 
 
 def _functors(arguments: list[str]) -> list[str]:
-    """What is done to the tensors, such as [BinaryOpScalarFunctor, divides]."""
+    """Return what is done to the tensors, such as [BinaryOpScalarFunctor, divides]."""
     names = [_parted(argument.strip())[0].rpartition("::")[2] for argument in arguments]
     at = next((i for i, name in enumerate(names) if name.endswith("Functor")), None)
     if at is None:

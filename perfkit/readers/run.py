@@ -41,7 +41,7 @@ class Run:
 
 
 def read_run(folder: Path) -> Run:
-    """Read a run folder. Raises `InputError` when it is none, or its manifest is damaged or of a newer version."""
+    """Read a run folder. Raises `InputError` when it is not one, or its manifest is damaged or of a newer version."""
     folder = Path(folder)
     run = Run(folder, read_manifest(folder))
     run.ceilings = _read_ceilings(folder, run)

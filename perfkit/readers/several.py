@@ -24,7 +24,8 @@ T = TypeVar("T")
 
 
 def traces_of(path: Path) -> list[Path]:
-    """`path` itself, or the traces in a folder that is no run folder, by name. Raises `InputError` for an empty one."""
+    """`path` itself, or the traces in a folder other than a run folder, by name. Raises `InputError` for an empty
+    one."""
     if not path.is_dir() or is_run_folder(path):
         return [path]
     found = sorted({file for pattern in _TRACES for file in path.glob(pattern) if is_of_a_rank(file)})
@@ -37,8 +38,8 @@ def traces_of(path: Path) -> list[Path]:
 
 
 def is_of_a_rank(path: Path) -> bool:
-    """Whether a file is a trace of torch.profiler, or an export of Nsight Systems, that names its rank: in what it says
-    of its process, or in its file name."""
+    """Return whether a file is a trace of torch.profiler, or an export of Nsight Systems, that names its rank: in what
+    it says of its process, or in its file name."""
     if not path.is_file():
         return False
     try:
@@ -56,7 +57,7 @@ def is_of_a_rank(path: Path) -> bool:
 def read_all(
     paths: Sequence[Path], keep: Callable[[KernelTable], T], progress: Callable[[str], None] = lambda text: None
 ) -> tuple[list[T], list[str]]:
-    """What `keep` takes of each trace's table, and a sentence for each trace that could not be read.
+    """Return what `keep` takes of each trace's table, and a sentence for each trace that could not be read.
 
     As many are read at once as there are cores; `keep` runs there, so that only what it takes comes back.
     """

@@ -5,7 +5,7 @@
     s:251 trl:5.8123 lr:1.2e-04 norm:1.93 training loss, learning rate, norm of the gradient
 
 A restart goes back to the last checkpoint and appends: a later line of a step overwrites what an earlier one says of
-the same quantity. A line that is none of these is damaged: it is left out and reported by its number.
+the same quantity. Any other line is damaged: it is left out and reported by its number.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class TrainingLog:
 
 
 def is_training_log(text: bytes) -> bool:
-    """Whether most of the first lines of a file that begins with `text` are of the log's form."""
+    """Return whether most of the first lines of a file that begins with `text` are of the log's form."""
     lines = [line for line in text[:8192].decode("utf-8", "replace").splitlines() if line.strip()][:_LOOKED_AT]
     matching = sum(1 for line in lines if _LINE.fullmatch(line.rstrip()))
     return bool(lines) and matching / len(lines) > _LEAST

@@ -123,7 +123,7 @@ def test_counters_are_joined_onto_a_trace(run_here, tmp_path, environment):
     assert result.rc == 0, result.stderr
     assert "joined onto 24 of 24 kernels" in " ".join(result.stdout.split())
     swapped = run_here(["report", environment["FAKE_NCU_REPORT"], "--counters", PAIR.trace], cwd=tmp_path)
-    assert "is no report of Nsight Compute" in mistake(swapped)
+    assert "is not a report of Nsight Compute" in mistake(swapped)
 
 
 def test_a_script_without_its_interpreter_is_told_how(run_here, tmp_path, environment):

@@ -198,5 +198,5 @@ def test_an_open_string_is_told_soon(monkeypatch, tmp_path):
 def test_text_without_an_end_is_refused(monkeypatch, tmp_path, text):
     monkeypatch.setattr(pieces, "LONGEST", 1 << 16)
     monkeypatch.setattr(stream, "PIECE", 1 << 12)
-    with pytest.raises(InputError, match="that is no trace"):
+    with pytest.raises(InputError, match="it is not a trace"):
         read_trace(written(tmp_path / "t.json", text + "x" * (1 << 17)))

@@ -23,7 +23,7 @@ _SQLITE = "Export to sqlite instead: `nsys export --type sqlite REPORT.nsys-rep`
 
 
 def _starts(*magic: bytes, at: int = 0) -> Callable[[Head], bool]:
-    """Asks whether one of `magic` stands at the byte `at`."""
+    """Asks whether one of `magic` is at the byte `at`."""
     return lambda head: head.text[at:].startswith(magic)
 
 

@@ -1,4 +1,4 @@
-"""What AMD's rocprofv3 writes: lists of kernels and copies (CSV), and its JSON."""
+"""Files of AMD's rocprofv3: lists of kernels and copies (CSV), and its JSON."""
 
 from __future__ import annotations
 

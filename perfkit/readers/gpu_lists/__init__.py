@@ -28,7 +28,7 @@ _CODES = {direction: code for code, direction in DIRECTIONS.items()}
 
 @dataclass
 class Listed:
-    """What ran, a row each, as a tool lists it; `unread`: how many lines of the list are no rows."""
+    """Activities, a row each, as a tool lists them; `unread`: how many lines of the list hold something else."""
 
     kinds: list[str] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
@@ -87,7 +87,7 @@ def table_of(listed: Listed, path: Path, reader: str, facts: dict[str, Any], mor
 
 
 def whole(text: Any) -> int | None:
-    """Return the whole number in `text`, which may have separators of thousands; None where there is none."""
+    """Return the whole number in `text`, which may have separators of thousands; None without one."""
     try:
         return int(str(text).replace(",", "").strip())
     except ValueError:

@@ -88,7 +88,7 @@ def _add_copy(listed: Listed, way: str, row: Mapping[str, tuple[str, str]], comm
 
 
 def _time(text: str, unit: str) -> int | None:
-    """A time in ns; None where it is no number or its unit is unknown."""
+    """A time in ns; None where it is not a number or its unit is unknown."""
     number, scale = whole(text), _TIMES.get(unit)
     if scale is None:
         return None

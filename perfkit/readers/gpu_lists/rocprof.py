@@ -1,4 +1,4 @@
-"""What AMD's rocprofv3 writes: `kernel_trace.csv` and `memory_copy_trace.csv`, and the JSON of `--output-format json`.
+"""Files of AMD's rocprofv3: `kernel_trace.csv` and `memory_copy_trace.csv`, and the JSON of `--output-format json`.
 
 Grid sizes are work-items, as HSA counts them: blocks are grid over workgroup. A CSV names GPUs by their place among all
 agents, of which processors are the first; the JSON numbers GPUs by themselves.

@@ -5,5 +5,5 @@ place      events → their places
 measure    placed events → rows, work, gaps, waits
 checks     what every trace must pass before its numbers count
 trace      all of it: `read_trace`
-host, memory    what a timeline shows beside the kernels; allocations over time
+recorded, memory    what a timeline shows next to the kernels; allocations over time
 """

@@ -22,10 +22,10 @@ from perfkit.memory.records import ALLOC, FREE, Device, Known, Trace
 from perfkit.memory.results import DeviceMemory, Moment
 from perfkit.profile_names import BACKWARD, FORWARD_PARTS, FORWARD_PASSES, HELD, OPTIMIZER, ROOT, ZERO_GRAD
 from perfkit.readers.columns import Integers
+from perfkit.readers.kineto.attribution.columns import Placed
 from perfkit.readers.kineto.decode.events import HostEvents, MemoryEvents
 from perfkit.readers.kineto.decode.read import Events
 from perfkit.readers.kineto.memory import device_name
-from perfkit.readers.kineto.attribution.columns import Placed
 
 _ROUND = 512  # bytes: blocks of the CUDA allocator are whole multiples
 _MOST_NOTES = 2_000_000

@@ -1,4 +1,4 @@
-"""What a trace of torch.profiler holds next to its kernel table: the host's events, and allocations over time.
+"""Content of a trace of torch.profiler next to its kernel table: the host's events, and allocations over time.
 
 A timeline and a chart of memory show them. `read(path, whole=True)` keeps them in the table when it reads the trace;
 else the file is read once more, without arguments, and both are kept for whoever asks next.
@@ -30,7 +30,7 @@ _PACKED = 0.1  # a trace's compressed size in its plain one, about
 
 @dataclass(frozen=True)
 class Recorded:
-    """What one trace holds; `host` is None where it was not kept."""
+    """The content of one trace; `host` is None where it was not kept."""
 
     host: HostTrace | None
     memory: list[Allocations]
@@ -173,7 +173,7 @@ def _thread_names(lanes: list[tuple[int | str, int | str]]) -> list[str]:
 
 
 def _depth(parent: Integers) -> Integers:
-    """How many events are around each; `parent` gives the innermost, −1 for none."""
+    """Return how many events are around each; `parent` gives the innermost, −1 for none."""
     depth = np.zeros(len(parent), np.int32)
     around = parent
     while (around >= 0).any():

@@ -119,7 +119,7 @@ def _measured(
 
 
 def _warnings(events: Events, placed: Placed, measured: Measured) -> list[str]:
-    """What a person must know to read the table rightly."""
+    """Return what a person must know to read the table rightly."""
     host, marked, columns, found = events.host, placed.steps.marked, measured.columns, list[str]()
     if not len(host) and not len(events.device):
         found.append("the trace holds no operators and no kernels")
@@ -133,8 +133,8 @@ def _warnings(events: Events, placed: Placed, measured: Measured) -> list[str]:
             f'{called} called "{_UNNAMED}": PyTorch exports no name with a character outside printable ASCII; '
             "give these ranges, modules or functions names in ASCII to see them apart"
         )
-    if placed.steps.told:
-        found.append(f"the trace marks no steps: {len(placed.steps.start)} are evident, {placed.steps.told}")
+    if placed.steps.evidence:
+        found.append(f"the trace marks no steps: {len(placed.steps.start)} are evident, {placed.steps.evidence}")
     before = int(placed.on_gpu.before.sum()) if placed.on_gpu is not None else 0
     outside = int((columns["step"] < 0).sum()) - before
     if outside and len(host):
@@ -146,13 +146,14 @@ def _warnings(events: Events, placed: Placed, measured: Measured) -> list[str]:
 
 
 def _graph_warnings(launched: Launches, placed_by: Coded, captured: int) -> list[str]:
-    """What the trace does not tell about the work of CUDA graphs, `captured` of whose activities it is known of."""
+    """Return what the trace lacks about the work of CUDA graphs; `captured` of their activities have their
+    capture's."""
     if not launched.replayed.any():
         return []
     replays = len(set(launched.call[launched.replayed].tolist()))
     times = "1 CUDA graph launch" if replays == 1 else f"{replays} CUDA graph launches"
-    told = launched.replayed & np.array([*(word == PROVENANCE for word in placed_by.words), False])[placed_by.code]
-    count, of = int(launched.replayed.sum()), int(told.sum())
+    compiled = launched.replayed & np.array([*(word == PROVENANCE for word in placed_by.words), False])[placed_by.code]
+    count, of = int(launched.replayed.sum()), int(compiled.sum())
     said = [f"{of} have the places of a compiled graph's calls"] if of else []
     said += [f"{captured} those of their capture"] if captured else []
     said += [f"{'the others' if said else 'they'} have the launch's place"] if of + captured < count else []

@@ -52,7 +52,7 @@ def _read_report(path: Path) -> KernelTable:
 
 
 def is_csv(text: bytes) -> bool:
-    """Whether a file that begins with `text` holds what `ncu --csv` prints, perhaps after lines of the program."""
+    """Return whether a file that begins with `text` is output of `ncu --csv`, perhaps after lines of the program."""
     from perfkit.readers.ncu import pages
 
     return pages.is_csv(text)

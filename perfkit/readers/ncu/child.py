@@ -44,7 +44,7 @@ class _Last(msgspec.Struct):
 
 
 def package_folder() -> Path | None:
-    """The folder that NVIDIA's package ncu_report lies in; None where it is not installed."""
+    """Return the folder of NVIDIA's package ncu_report; None where it is not installed."""
     try:
         spec = importlib.util.find_spec("ncu_report")
     except (ImportError, ValueError):
@@ -102,7 +102,7 @@ def _read_slice(path: Path, folder: Path, part: tuple[int, int], container: Cont
 
 
 def _said(request: dict[str, Any], seconds: float) -> bytes:
-    """What the worker says of the slice. Raises `_Failed`."""
+    """Return what the worker says of the slice. Raises `_Failed`."""
     try:
         done = subprocess.run(
             [sys.executable, "-I", str(WORKER)],
@@ -146,7 +146,7 @@ def _end(code: int, stderr: bytes) -> str:
 
 
 def _identity(path: Path) -> tuple[int, int, int]:
-    """What changes when a file is replaced or written to."""
+    """Return what changes when a file is replaced or written to."""
     try:
         status = path.stat()
     except OSError as error:

@@ -3,8 +3,8 @@
 A report is `NVR\\0`, the length of a header, the header, and blocks up to the end of the file: the length of a block
 header, the block header, the payload. All lengths are little-endian 32 bit; headers are protocol buffers. In a block
 header field 1 counts the sources of the block, field 2 the results of kernels, fields 7 to 9 those of ranges, command
-lists and whole CUDA graphs; field 5 is the length of its payload: these one after another, each behind its length.
-There is no checksum: this finds a file that was cut off or overwritten.
+lists and whole CUDA graphs; field 5 is the length of its payload: these one after another, each after its length.
+Without a checksum, this finds a file that was cut off or overwritten.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ MAGIC = b"NVR\0"
 SOURCES, RESULTS, PAYLOAD = 1, 2, 5  # fields of a block header
 _OF_MANY_KERNELS = (7, 8, 9)  # ranges, command lists, graphs
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5  # wire types of protocol buffers
-_MAX_HEADER = 1 << 28  # the string table of a report lies in a header; those of full reports take about 0.1 MB
+_MAX_HEADER = 1 << 28  # the string table of a report is in a header; those of full reports take about 0.1 MB
 _LONGEST_VARINT = 10
 
 
 @dataclass
 class Container:
-    """How many bytes each result takes, in file order."""
+    """The bytes that each result takes, in file order."""
 
     sizes: list[int] = field(default_factory=list)
 
     @property
     def results(self) -> int:
-        """How many results it holds."""
+        """Return how many results it holds."""
         return len(self.sizes)
 
 
@@ -105,7 +105,7 @@ def _read_header(file: BinaryIO, size: int, what: str) -> bytes:
 
 
 def _numbers(header: bytes, block: str) -> dict[int, int]:
-    """Return the fields of a block header that are numbers. Raises `_Damaged` for what is no protocol buffer."""
+    """Return the fields of a block header that are numbers. Raises `_Damaged` for what is not a protocol buffer."""
     found: dict[int, int] = {}
     at = 0
     while at < len(header):

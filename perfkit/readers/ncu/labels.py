@@ -1,4 +1,4 @@
-"""What the details page calls the metrics, and the name of a kernel without template arguments and parameters."""
+"""The details page's labels of metrics, and the name of a kernel without template arguments and parameters."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ _METRICS = {
 
 
 def metric(label: str, unit: str) -> str:
-    """The metric behind a label of the details page; "" for one that perfkit does not use.
+    """Return the metric of a label of the details page; "" for one that perfkit does not use.
 
-    "Memory Throughput" stands for two: a share of the peak (%), and the rate of device memory.
+    "Memory Throughput" means two: a share of the peak (%), and the rate of device memory.
     """
     if label == "Memory Throughput":
         return metrics.DRAM_RATE if "byte" in unit.lower() else ""
@@ -50,7 +50,7 @@ def metric(label: str, unit: str) -> str:
 
 
 def function_name(name: str) -> str:
-    """`void at::native::add<float>(int, T)` → `add`; a name that is no C++ declaration stays."""
+    """`void at::native::add<float>(int, T)` → `add`; any other name stays."""
     name = re.sub(r"\((anonymous namespace|unnamed)\)|<unnamed>", "anonymous", name)
     depth, plain = 0, []
     for character in name:

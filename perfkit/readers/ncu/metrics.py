@@ -30,7 +30,7 @@ THEORETICAL_OCCUPANCY = "sm__maximum_warps_per_active_cycle_pct"
 WAVES = "launch__waves_per_multiprocessor"
 OCCUPANCY_LIMIT = "launch__occupancy_limit_"
 SECTOR_BYTES, L1_LINE_BYTES = 32, 128
-LEVELS = ("sm", "l1tex", "lts")  # of which a report tells how busy they were
+LEVELS = ("sm", "l1tex", "lts")  # whose activity a report contains
 
 # Sectors that coalesced accesses would not have moved, and shared-memory wavefronts that conflict-free ones would not.
 EXCESSIVE_SECTORS = "derived__memory_l2_theoretical_sectors_global_excessive"
@@ -64,7 +64,7 @@ _STORED = (
     r"smsp__(warps_eligible|issue_active)\.avg\.per_cycle_active",
     r"profiler__replayer_passes",
 )
-# What a report of perfkit is made of, and so what `perfkit capture` asks the tool for.
+# The metrics that a report of perfkit uses, and so those that `perfkit capture` asks the tool for.
 COLLECTED = (
     r"gpu__time_duration\.sum",
     r"dram__bytes_(read|write)\.sum",
@@ -87,7 +87,7 @@ WANTED = "|".join((*_STORED, *COLLECTED))
 
 
 def stalls(result: Result) -> dict[str, float]:
-    """Warps stalled for each reason, a warp issue (`selected` and `not_selected` are no stalls), the largest first."""
+    """Warps stalled for each reason, a warp issue (`selected` and `not_selected` are not stalls), the largest first."""
     found = {m[1]: result.number(name) for name in result.values if (m := _STALL.fullmatch(name))}
     reasons = {name: value for name, value in found.items() if name not in ("selected", "not_selected") and value > 0}
     return dict(sorted(reasons.items(), key=lambda item: -item[1]))
@@ -103,7 +103,7 @@ def busy(result: Result) -> dict[str, float]:
 
 
 def tensor_active(result: Result) -> float:
-    """Share of cycles in which the busiest tensor pipe was active, 0 to 1; NaN where no report tells.
+    """Share of cycles in which the busiest tensor pipe was active, 0 to 1; NaN where the report does not say.
 
     The names vary: `sm__pipe_tensor_op_hmma_cycles_active` up to 8.8 and on 9.0, `…_active_v2` on 8.9,
     `sm__pipe_tensor_subpipe_hmma_cycles_active` from 10.0; other operations (fp64, integer) have pipes of their own.

@@ -1,4 +1,4 @@
-"""What a report does not hold, and the option of the tool that supplies it."""
+"""Metrics that a report lacks, and the option of the tool that supplies it."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ NEEDS = (
 
 
 def lines(results: list[Result]) -> list[dict[str, Any]]:
-    """What kernels lack: `what`, `option`, how many `kernels` of `of`, `for_roof`, and all that as a sentence."""
+    """Return what kernels lack: `what`, `option`, how many `kernels` of `of`, `for_roof`, and that as a sentence."""
     found = []
     for need in NEEDS:
         count = sum(map(need.lacks, results))
@@ -96,7 +96,7 @@ def lines(results: list[Result]) -> list[dict[str, Any]]:
 
 
 def sentences(found: list[dict[str, Any]]) -> list[str]:
-    """What to say of them: a line each for what roofs depend on, and one for all the others."""
+    """Return what to say of them: a line each for what roofs depend on, and one for all the others."""
     said = [line["text"] for line in found if line["for_roof"]]
     others = [f"{line['what']} (`{line['option']}`)" for line in found if not line["for_roof"]]
     if others:

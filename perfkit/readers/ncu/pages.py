@@ -19,7 +19,7 @@ from perfkit.readers.ncu.results import Result, Rule, is_unit, to_base
 
 _HEADER = re.compile(r'^"?ID"?,.*"?Kernel Name"?', re.MULTILINE)
 _NVTX = re.compile(r"(Id:|thread )Domain:Push/Pop_Range:")
-_NVTX_FIELDS = 6  # behind the name: type and value of payload, type and value of colour, type of message, message
+_NVTX_FIELDS = 6  # after the name: type and value of payload, type and value of colour, type of message, message
 _VALUE = "Metric Value"
 _WANTED = re.compile(metrics.WANTED)
 # Metrics whose values mean nothing without a unit; a details page scales each to be short.
@@ -31,7 +31,7 @@ _SCOPES = {"local": 1, "global": 2}
 
 
 def is_csv(text: bytes) -> bool:
-    """Whether a file that begins with `text` holds what `ncu --csv` prints."""
+    """Return whether a file that begins with `text` holds what `ncu --csv` prints."""
     return bool(_HEADER.search(_decoded(text)))
 
 
@@ -49,7 +49,7 @@ def parse(text: str, source: str) -> tuple[list[Result], list[str]]:
     try:
         header, rows, odd = _table(text)
     except csv.Error as error:
-        raise InputError(f"{source} is no CSV that can be read: {error}.", "Print it again: ncu --csv.") from error
+        raise InputError(f"{source} cannot be read as CSV: {error}.", "Print it again: ncu --csv.") from error
     if not header:
         raise InputError(
             f"{source} is not the output of `ncu --csv`.", "Print it with: ncu --import REPORT --csv --page raw."

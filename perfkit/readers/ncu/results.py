@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-# What NVIDIA's reader calls the kinds of result (IAction.WorkloadType).
+# NVIDIA's numbers of the kinds of result (IAction.WorkloadType).
 WORKLOADS = {0: "kernel", 1: "range", 2: "command list", 3: "graph"}
 GRAPH = 3
 
@@ -59,7 +59,7 @@ class Result(msgspec.Struct, kw_only=True):
         return value if isinstance(value, str) else ""
 
     def has(self, names: Iterable[str]) -> bool:
-        """Whether one of these metrics was collected."""
+        """Return whether one of these metrics was collected."""
         return any(name in self.values for name in names)
 
 
@@ -76,7 +76,7 @@ def to_base(value: float, unit: str) -> float:
 
 
 def is_unit(unit: str) -> bool:
-    """Whether `to_base` knows the unit."""
+    """Return whether `to_base` knows the unit."""
     return _factor(unit) is not None
 
 

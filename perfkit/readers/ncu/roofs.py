@@ -5,7 +5,7 @@
            else the measured rate over the share of the peak that it is said to be
     L2:    32 · lts__lts2xbar_cycles_active.sum.peak_sustained · lts__cycles_elapsed.avg.per_second (read direction)
 
-All hold at the clock of the capture: the tool holds the base clock unless told otherwise.
+All hold at the clock of the capture: the tool holds the base clock unless an option changes that.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def of_kernel(result: Result) -> dict[str, float]:
 
 
 def dram(result: Result) -> float:
-    """Bytes/s that device memory can move at the captured clock; NaN where nothing tells."""
+    """Bytes/s that device memory can move at the captured clock; NaN where it is unknown."""
     clock = result.number(metrics.DRAM_CLOCK)
     stored = result.number(metrics.DRAM_PEAK) * clock
     if math.isfinite(stored):

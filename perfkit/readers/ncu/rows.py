@@ -74,7 +74,7 @@ def _identity(result: Result, order: int) -> dict[str, Any]:
     device = _whole(result.number("launch__device_id"))
     return {
         "name": name,
-        "short_name": kernel_names.told(name, result.function),
+        "short_name": kernel_names.short_name_by_tool(name, result.function),
         "family": family_of_kernel_name(f"{name[:2000]} {result.function[:2000]}"),
         "kind": "graph" if result.type == GRAPH else "gpu_kernel",
         "device": f"cuda:{device}" if device is not None else "cuda",
@@ -129,7 +129,7 @@ def _waves(result: Result) -> float:
 
 
 def _details(result: Result, own: dict[str, float]) -> dict[str, Any]:
-    """What a report says of one kernel beyond the table's columns; what it does not say is None."""
+    """Return what a report says of one kernel beyond the table's columns; what it does not say is None."""
     return {
         "ceilings": own,
         "sm_clock_hz": _or_none(work.sm_clock(result)),
@@ -185,7 +185,7 @@ def _warnings(results: list[Result]) -> list[str]:
     found = []
     others = sorted({WORKLOADS.get(r.type, "other") for r in results} - {"kernel"})
     if others:
-        found.append(f"some results are no single kernels ({', '.join(others)}): their counters are of all their work")
+        found.append(f"some results are of several kernels ({', '.join(others)}): their counters are of all their work")
     devices = {r.text("device__attribute_display_name") for r in results} - {""}
     if len(devices) > 1:
         found.append(f"the report holds kernels of several devices: {', '.join(sorted(devices))}")

@@ -26,7 +26,7 @@ TENSOR_NOISE = (
 )
 _HALF = re.compile(r"\b(?:__half2?|half_t|Half|BFloat16|__nv_bfloat16|bfloat16_t|bf16|fp16|f16)\b")
 _PRODUCTS = ("matmul", "attention", "convolution")  # families whose work tensor units do
-_EPILOGUE = 0.02  # of the vector units' roof: what a product does beside its products
+_EPILOGUE = 0.02  # of the vector units' roof: what a product does besides multiplying
 VECTOR = {"vector_fp64": ("d", 1), "vector_fp32": ("f", 1), "vector_fp16": ("h", 2)}  # letter, lanes an instruction
 _MATRIX = {
     "fp64": "matrix_fp64",
@@ -56,7 +56,7 @@ def counted(result: Result) -> dict[str, float]:
 
 
 def tensor_unknown(result: Result) -> bool:
-    """Whether tensor units worked and the report does not say how much.
+    """Return whether tensor units worked and the report does not say how much.
 
     Where it does not say either whether they worked, the name of the kernel and idle vector units do.
     """
@@ -71,7 +71,7 @@ def tensor_unknown(result: Result) -> bool:
 def half_unknown(result: Result) -> bool:
     """Return whether vector units worked in half precision and the report does not say how much.
 
-    Its multiply-adds tell, which also move constants, so that few beside the other work mean nothing; else the types
+    Its multiply-adds decide, which also move constants, so that few next to the other work mean nothing; else the types
     in the name do.
     """
     known = counted(result)
@@ -119,7 +119,7 @@ def _vector(result: Result, letter: str, lanes: int) -> float:
 
 
 def _executed(result: Result, operation: str) -> float:
-    """How many instructions of one kind threads executed."""
+    """Return how many instructions of one kind threads executed."""
     names = [f"{unit}__sass_thread_inst_executed_op_{operation}_pred_on.sum" for unit in ("smsp", "sm")]
     count = result.number(*names)
     if math.isfinite(count):
@@ -162,7 +162,7 @@ def _dense_peaks(result: Result) -> dict[str, float]:
     """Operations a cycle by resource for dense matrices, the fastest instruction.
 
     Where a type's rate is stored only in total, that is the dense one, save from 9.0 on, where it is the sparse rate
-    (twice the dense) and the parts by instruction must tell.
+    (twice the dense) and the parts by instruction must decide.
     """
     best: dict[str, float] = {}
     totals: dict[str, float] = {}

@@ -41,7 +41,7 @@ def main() -> None:
 
 
 class Wanted(dict):  # type: ignore[type-arg]
-    """Whether a metric of this name is wanted: a report asks for the same names with every kernel."""
+    """Cache of whether a metric of a name is wanted: a report asks for the same names with every kernel."""
 
     def __init__(self, pattern: str) -> None:
         self._pattern = re.compile(pattern)

@@ -1,4 +1,4 @@
-"""What ran on the GPU and the calls that launched it, from an export of Nsight Systems.
+"""Activities of the GPU and the calls that launched them, from an export of Nsight Systems.
 
 Kernels, copies and fills have a table each. With tracing at the level of graphs, replays of CUDA graphs are in a table
 of their own and their kernels nowhere: a replay is one row here, so that the GPU does not look idle.
@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from perfkit.readers.kernel_names import told
+from perfkit.readers.kernel_names import short_name_by_tool
 from perfkit.readers.nsys.database import ABSENT, Database, Integers, first_present, spoken
 
 KERNEL, COPY, FILL, GRAPH = KINDS = ("gpu_kernel", "memcpy", "memset", "graph")
@@ -175,7 +175,7 @@ def _names(database: Database, raw: dict[str, dict[str, Integers]]) -> tuple[lis
     graphs = [f"CUDA graph {g}" if g != ABSENT else "CUDA graph" for g in raw[GRAPH]["graphId"].tolist()]
     rest = [*copies, *fills, *graphs]
     names = spoken(long, texts, UNNAMED)
-    return [*names, *rest], [*map(told, names, spoken(short, texts, UNNAMED)), *rest]
+    return [*names, *rest], [*map(short_name_by_tool, names, spoken(short, texts, UNNAMED)), *rest]
 
 
 UNNAMED = "kernel without a name"
@@ -212,7 +212,7 @@ def read_calls(database: Database) -> Calls:
 
 
 def calls_behind(process: Integers, correlation: Integers, calls: Calls) -> Integers:
-    """The call behind each (process, correlation id); −1 where it lies outside the capture.
+    """Return the call of each (process, correlation id); −1 where it is outside the capture.
 
     Where no process is known, the correlation id alone decides.
     """
@@ -221,7 +221,7 @@ def calls_behind(process: Integers, correlation: Integers, calls: Calls) -> Inte
     of_call = calls.process if (process != ABSENT).any() else np.full(len(calls), ABSENT)
     key = _pairs(np.concatenate([process, of_call]), np.concatenate([correlation, calls.correlation]))
     mine, theirs = key[: len(process)], key[len(process) :]
-    # Of calls with one id (a driver call inside a runtime call) the first that began is the outer one.
+    # The first of the calls with one id (a driver call inside a runtime call) is the outer one.
     order = np.lexsort((calls.start, theirs))
     index = np.minimum(np.searchsorted(theirs[order], mine), len(order) - 1)
     found = order[index]

@@ -228,7 +228,7 @@ def _nothing_ran(calls: Calls, path: Path, said: list[str]) -> InputError:
 
 
 def _warnings(database: Database, activity: Activity, calls: Calls, ranges: Ranges) -> list[str]:
-    """What the file lacks or lost."""
+    """Return what the file lacks or lost."""
     damage = database.damage()
     found = [f"the file is damaged ({damage}): rows may be missing"] if damage else []
     found += [*activity.dropped, *ranges.dropped]
@@ -268,7 +268,7 @@ def _join_warnings(
     columns: dict[str, Any],
     ranges: list[dict[str, Any]],
 ) -> list[str]:
-    """What the join of activity, calls and ranges left open."""
+    """Return what the join of activity, calls and ranges left open."""
     found = []
     empty = _launches_without_kernel(activity, launch, calls)
     if empty:
@@ -295,7 +295,7 @@ def _join_warnings(
 
 
 def _launches_without_kernel(activity: Activity, launch: Integers, calls: Calls) -> int:
-    """How many calls launched a kernel that is no row, before the last row began (later ones may not have run)."""
+    """Count the calls that launched a kernel without a row before the last row began (later ones may not have run)."""
     if not len(calls) or activity.of(GRAPH).any():
         return 0
     served = np.zeros(len(calls), bool)

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from perfkit.errors import InputError
 
 AGAIN = "Export it again: `nsys export --type sqlite REPORT.nsys-rep`."
-ABSENT = -(2**63)  # stands for "no number here" in integer columns
+ABSENT = -(2**63)  # "no number here" in integer columns
 LONGEST_TEXT = 20_000  # characters read of a name
 
 _LEAST_ROW_BYTES = 4  # a row of a table cannot be smaller: bounds what a damaged file can claim to hold
@@ -41,11 +41,11 @@ class Database:
         self.tables: dict[str, tuple[str, ...]] = {name: self._columns(name) for name in plain}
 
     def has(self, table: str, *columns: str) -> bool:
-        """Whether the table is there with all these columns."""
+        """Return whether the table is there with all these columns."""
         return set(columns) <= set(self.tables.get(table, ())) if table in self.tables else False
 
     def integers(self, table: str, columns: Iterable[str]) -> dict[str, Integers]:
-        """Those of `columns` as arrays, one value a row, `ABSENT` where there is none or it is not an integer.
+        """Return those of `columns` as arrays, one value a row, `ABSENT` where it is missing or not an integer.
 
         A column that the table lacks is `ABSENT` in every row; a table that the export lacks has no rows.
         """
@@ -77,7 +77,7 @@ class Database:
         return dict(self.texts(table, ("name", "value")))  # type: ignore[arg-type]
 
     def damage(self) -> str:
-        """What is wrong with the structure of the file, which may hide rows silently; "" if nothing is."""
+        """Return what is wrong with the structure of the file, which may hide rows silently; "" if nothing is."""
         if self.refused:
             return f"{self.refused[0][:100]} is not a table"
         try:
@@ -103,7 +103,7 @@ class Database:
 
 
 def _is_plain(name: str, sql: str) -> bool:
-    """Whether an entry of the schema is a table of stored rows, by its own definition."""
+    """Return whether an entry of the schema is a table of stored rows, by its own definition."""
     return sql.upper().startswith("CREATE TABLE") and name in sql and '"' not in name
 
 
@@ -155,5 +155,5 @@ def first_present(*columns: Integers) -> Integers:
 
 
 def spoken(values: Integers, texts: Mapping[int, str], otherwise: str = "") -> list[str]:
-    """The text of each id; `otherwise` where there is none."""
+    """The text of each id; `otherwise` without one."""
     return [texts.get(v) or otherwise for v in values.tolist()]

@@ -17,13 +17,13 @@ TIME_LIMIT_S = 1800
 def read_report(path: Path) -> KernelTable:
     """Export the report at `path` to sqlite in a temporary folder and read that.
 
-    Raises `Unavailable` where there is no `nsys`, `InputError` where it cannot read the report or takes too long.
+    Raises `Unavailable` without `nsys`, `InputError` where it cannot read the report or takes too long.
     """
     tool = shutil.which("nsys")
     by_hand = f"nsys export --type sqlite --output profile.sqlite {path.name}"
     if tool is None:
         raise Unavailable(
-            f"{path} is a report of Nsight Systems, which only its own tool `nsys` can open, and there is none here.",
+            f"{path} is a report of Nsight Systems, which only its own tool `nsys` opens: it is not installed.",
             f"Where it was captured, run `{by_hand}`, and give perfkit profile.sqlite.",
         )
     with tempfile.TemporaryDirectory(prefix="perfkit-nsys-") as folder:

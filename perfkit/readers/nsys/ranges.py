@@ -40,11 +40,11 @@ class Ranges:
     def __len__(self) -> int:
         return len(self.start)
 
-    def telling(self, what: Callable[[str], str | None], prefix: str) -> Integers:
-        """The ranges whose names tell `what`, in order of time; only those with `prefix` (perfkit's), if any."""
-        tells = {name: what(name) is not None for name in set(self.name)}
-        ours = {name for name, does in tells.items() if does and name.startswith(prefix)}
-        found = np.array([i for i, name in enumerate(self.name) if (name in ours if ours else tells[name])], np.int64)
+    def naming(self, what: Callable[[str], str | None], prefix: str) -> Integers:
+        """Return the ranges whose names give `what`, in order of time; only those with `prefix` (perfkit's), if any."""
+        has = {name: what(name) is not None for name in set(self.name)}
+        ours = {name for name, does in has.items() if does and name.startswith(prefix)}
+        found = np.array([i for i, name in enumerate(self.name) if (name in ours if ours else has[name])], np.int64)
         return found[np.argsort(self.start[found], kind="stable")]
 
 
@@ -120,7 +120,7 @@ def _sweep(ranges: Ranges, low: int, high: int, moments: list[int], codes: dict[
 
 
 def _bounds(thread: Integers) -> tuple[dict[int, int], dict[int, int]]:
-    """Where each thread's ranges begin, and where they end."""
+    """Return where each thread's ranges begin, and where they end."""
     values, first, count = np.unique(thread, return_index=True, return_counts=True)
     begins = dict(zip(values.tolist(), first.tolist(), strict=True))
     return begins, dict(zip(values.tolist(), (first + count).tolist(), strict=True))
@@ -133,7 +133,8 @@ def _by_thread(thread: Integers, index: Integers) -> Iterator[tuple[int, Integer
 
 @dataclass
 class Places:
-    """What each state of a projection says: path, step number, pass, module and operator; None where nothing does."""
+    """The places of each state of a projection: path, step number, pass, module and operator; None where nothing
+    does."""
 
     path: list[str | None]
     step: list[str | None]
@@ -162,7 +163,7 @@ def _innermost(names: list[str], what: Callable[[str], str | None]) -> str | Non
 
 @dataclass
 class Marks:
-    """Ranges that tell step and pass, on the thread that runs the steps: their bounds, in order of time."""
+    """Ranges of steps and passes, on the thread that runs the steps: their bounds, in order of time."""
 
     steps: Steps
     step_names: list[str]
@@ -172,8 +173,8 @@ class Marks:
 
 
 def find_marks(ranges: Ranges) -> Marks:
-    """The step and pass ranges of the thread with most steps (with most passes, where there are no steps)."""
-    steps, passes = ranges.telling(step_of, STEP), ranges.telling(pass_of, PASS)
+    """The step and pass ranges of the thread with most steps (with most passes, without steps)."""
+    steps, passes = ranges.naming(step_of, STEP), ranges.naming(pass_of, PASS)
     lane = _busiest(ranges.thread[steps if len(steps) else passes])
     steps, passes = (_outer(ranges, found[ranges.thread[found] == lane]) for found in (steps, passes))
     return Marks(
@@ -186,7 +187,7 @@ def find_marks(ranges: Ranges) -> Marks:
 
 
 def _outer(ranges: Ranges, found: Integers) -> Integers:
-    """Those of the ranges `found`, of one thread in order of time, that lie in no other of them."""
+    """Return those of the ranges `found`, of one thread in order of time, that are inside no other of them."""
     reach = np.maximum.accumulate(np.append(np.iinfo(np.int64).min, ranges.end[found]))[:-1]
     return found[ranges.start[found] >= reach]
 

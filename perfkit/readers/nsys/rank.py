@@ -1,10 +1,10 @@
-"""Which rank an export of Nsight Systems is of, what its collectives are, and its steps beside those of other ranks.
+"""The rank of an export of Nsight Systems, its collectives, and its steps on the clock of other ranks.
 
 The rank is what the environment of `nsys` said (torchrun sets RANK and WORLD_SIZE for `torchrun … nsys profile …`),
-else the file's name. Exports hold no arguments of collectives: the kernel's name tells operation, dtype, algorithm and
+else the file's name. Exports hold no arguments of collectives: the kernel's name has operation, dtype, algorithm and
 protocol; where it is NCCL's kernel for any of them, the NVTX range around the launch (`ncclAllReduce` of NCCL,
-`nccl:all_reduce` of PyTorch) tells the operation. A message's size is known where PyTorch's range has the shapes of its
-tensors (`emit_nvtx(record_shapes=True)`) and input and output are as large. The group is not told.
+`nccl:all_reduce` of PyTorch) has the operation. A message's size is known where PyTorch's range has the shapes of its
+tensors (`emit_nvtx(record_shapes=True)`) and input and output are as large. The group is unknown.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _ENVIRONMENT = "DeviceEnvironment"
 
 
 def distributed(database: Database, path: Path) -> dict[str, Any]:
-    """Rank, number of ranks (0 where it is not told) and backend; empty for an export that names no rank."""
+    """Rank, number of ranks (0: unknown) and backend; empty for an export that names no rank."""
     said = _environment(database)
     rank, world = _count(said.get("RANK", "")), _count(said.get("WORLD_SIZE", ""))
     if rank is None or not world or rank >= world:
@@ -42,7 +42,7 @@ def distributed(database: Database, path: Path) -> dict[str, Any]:
 
 
 def names_its_rank(path: Path) -> bool:
-    """Whether the export at `path` does."""
+    """Return whether the export at `path` names its rank."""
     try:
         with opened(path) as database:
             return bool(distributed(database, path))
@@ -61,7 +61,7 @@ def _count(text: str) -> int | None:
 
 
 def began(database: Database) -> int:
-    """The host's clock at the export's time 0, in ns; 0 where it is not told."""
+    """The host's clock at the export's time 0, in ns; 0 where it is unknown."""
     found = database.integers("TARGET_INFO_SESSION_START_TIME", ("utcEpochNs",))["utcEpochNs"]
     return int(found[0]) if len(found) and found[0] > 0 else 0
 
@@ -93,7 +93,7 @@ def talking(activity: Activity) -> Any:
 
 
 def _operation(kernel: str, path: str) -> tuple[str, int | None]:
-    """The collective, "" where neither name nor range tells it, and the elements of its tensor where they are told."""
+    """The collective, "" where neither name nor range has it, and the elements of its tensor where they are known."""
     told = list(_RANGE.finditer(path))
     words = next((w for found in reversed(told) for w in found.groups() if w), "")
     sizes = _SIZES.search(path, told[-1].start()) if told else None
@@ -121,6 +121,6 @@ def per_step(activity: Activity, steps: Steps) -> list[dict[str, Any]]:
 
 
 def _within(activity: Activity, rows: Any, steps: Steps) -> Integers:
-    """How much of each step the union of these rows covers."""
+    """Return how much of each step the union of these rows covers."""
     cover = Cover(activity.start[rows], activity.end[rows])
     return cover.until(steps.end) - cover.until(steps.start)

@@ -19,7 +19,7 @@ from perfkit.readers.nsys.database import ABSENT, Database, Integers
 from perfkit.readers.nsys.ranges import Marks
 
 SYNCHRONISATIONS = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"
-# ENUM_CUPTI_SYNC_TYPE, for waits whose call is not in the capture. Where it is, its name tells better: exports give
+# ENUM_CUPTI_SYNC_TYPE, for waits whose call is not in the capture. Where it is, its name is better: exports give
 # waits of cudaStreamSynchronize the number of "stream waits for an event".
 _OF_A_STREAM = "stream waits for an event"
 _WAITS = {1: "wait for an event", 2: _OF_A_STREAM, 3: "wait for a stream", 4: "wait for a context"}
@@ -38,7 +38,7 @@ def steps_of(marked: Steps, activity: Activity) -> Steps:
 def account(activity: Activity, calls: Calls, launch: Integers, steps: Steps, marks: Marks) -> dict[str, Any]:
     """Facts about where the steps went: steps, step_ns, busy_ns, gaps, events; busy plus gaps is their time.
 
-    A gap has the pass of `marks` in which the whole stretch lies, if it lies in one.
+    A gap has the pass of `marks` around the whole stretch, if there is one.
     """
     cover = Cover(activity.start, activity.end)
     length = steps.end - steps.start
@@ -88,7 +88,7 @@ def _parts(
 
 
 def _of_thread(calls: Calls, thread: int, start: Integers, end: Integers) -> Integers:
-    """How much of each stretch [start, end) the thread spent in calls of each kind, and in none."""
+    """Return how much of each stretch [start, end) the thread spent in calls of each kind, and in none."""
     low, high = np.searchsorted(calls.thread, [thread, thread + 1])
     begin, finish = calls.start[low:high], calls.end[low:high]
     # A call inside another is part of it: only what reaches beyond all earlier ones counts.

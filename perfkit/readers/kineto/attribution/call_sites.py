@@ -1,11 +1,11 @@
-"""Kernels of compiled code, placed by the call sites that the compiler told of (`perfkit.tree.shares.CallSite`).
+"""Kernels of compiled code, placed by the call sites that the compiler recorded (`perfkit.tree.shares.CallSite`).
 
 A trace shows the calls of a graph in the order of its code, so a run of the graph is found by the names of its calls
 one after the other. Where one is missing or another stands between, the calls that are certain all the same are placed
 (`perfkit.tree.sequences`). A graph that runs several times in one pass serves several modules with the same code. Where
-a range tells which module it runs for, or the hook of an FSDP unit ran last before it, its calls have the places that
+a range says which module it runs for, or the hook of an FSDP unit ran last before it, its calls have the places that
 they have in the module that the compiler saw, moved to that one: those of `h.0.mlp.fc` in the range of `h.3` are of
-`h.3.mlp.fc`. In no module's range, a graph of the whole model, whose calls lie in several parts of it, ran for several
+`h.3.mlp.fc`. In no module's range, a graph of the whole model, with calls in several parts of it, ran for several
 micro-batches: that model is there once, and its places hold for each run. Elsewhere calls are not placed.
 
 Several graphs may have the same calls, as the parts of a graph that was divided at buckets of gradients have. Where a
@@ -14,7 +14,7 @@ that in which they ran first.
 
 What a CUDA graph replays has its calls by the names of its generated kernels (`replays`).
 
-What runs beside the graphs is the model's own work, as it is in eager; what runs in one and is no call that it told of
+Work outside of the graphs is the model's own, as it is in eager; work in a graph that the compiler recorded no call of
 is not placed.
 """
 
@@ -43,9 +43,9 @@ _UNIT_BEGINS = re.compile(r"FSDP::pre_(?:forward|backward)(?: \((.+)\))?$")  # a
 
 @dataclass(frozen=True)
 class Located:
-    """Where the calls of compiled `graphs` ran: all `sites` in order, of each host event its site, an index into them,
-    or −1; of each site its work, where it is certain whose, and how often its graph runs in one pass at most; the host
-    events that may be calls, and what CUDA graphs replayed of them (None: nothing was replayed)."""
+    """Places where the calls of compiled `graphs` ran: all `sites` in order, of each host event its site, an index
+    into them, or −1; of each site its work, where it is certain whose, and how often its graph runs in one pass at
+    most; the host events that may be calls, and what CUDA graphs replayed of them (None: nothing was replayed)."""
 
     graphs: Sequence[Sequence[CallSite]]
     sites: Sequence[CallSite]
@@ -72,8 +72,8 @@ def find_call_sites(
 
 
 def _certain(graphs: Sequence[Sequence[CallSite]], shared_out: Sequence[bool]) -> list[Work | None]:
-    """The work of each site, None where another graph with the same calls does other work there and nothing tells which
-    of them ran: a function that was compiled again for another shape calls its kernels the same."""
+    """The work of each site, None where another graph with the same calls does other work there and the trace does not
+    show which of them ran: a function that was compiled again for another shape calls its kernels the same."""
     alike: dict[tuple[str, ...], list[int]] = {}
     for number, graph in enumerate(graphs):
         alike.setdefault(tuple(site.name for site in graph), []).append(number)
@@ -95,8 +95,8 @@ def by_call_sites(
     located: Located | None,
     warnings: list[str],
 ) -> list[Placement]:
-    """What the calls of compiled graphs say of the rows of the `chosen` host events (−1: none), or of all activities,
-    and what beside them is the model's.
+    """Return the places that compiled graphs give the rows of the `chosen` host events (−1: none), or all activities,
+    and those of the model's own work next to them.
 
     `module` and `passes` are those of the rows by the events; nothing without graphs. Adds to `warnings` what could not
     be placed.
@@ -110,13 +110,13 @@ def by_call_sites(
         often = np.repeat(_often(host, places, replays, len(graphs)), [len(graph) for graph in graphs])
         times = np.maximum(times, often).tolist()
     whole = np.repeat([_of_whole_model(graph) for graph in graphs], [len(graph) for graph in graphs])
-    told = _told(located.sites, site, times, whole, _or_unit(host, chosen, module), warnings)
+    located_words = _words_of_sites(located.sites, site, times, whole, _or_unit(host, chosen, module), warnings)
     outside = (chosen >= 0) & ~in_graphs(host, located.called)[np.maximum(chosen, 0)]
-    return [told, _beside(places, np.where(outside & (module.code < 0), chosen, -1), passes)]
+    return [located_words, _model_work(places, np.where(outside & (module.code < 0), chosen, -1), passes)]
 
 
 def _or_unit(host: HostEvents, chosen: Integers, module: Coded) -> Coded:
-    """The module around each row; where there is none the FSDP unit whose hook ran last before the row's event, in
+    """Return the module around each row, else the FSDP unit whose hook ran last before the row's event, in
     whichever thread: on a GPU PyTorch's backward runs in one of its own."""
     units = [hook and (hook[1] or "") for hook in map(_UNIT_BEGINS.match, host.names)]
     hooks = np.flatnonzero(host.named([unit is not None for unit in units]) & (host.category == ANNOTATION))
@@ -142,20 +142,21 @@ def _often(host: HostEvents, places: Place, replays: Replays, graphs: int) -> In
 
 
 def _of_whole_model(graph: Sequence[CallSite]) -> bool:
-    """Whether the calls of a graph lie in no module that has siblings: in the model itself, or in several parts of it.
+    """Return whether a graph's calls are in no module that has siblings: in the model, or in several parts of it.
 
     The paths of a program's only trained model begin with its parts; where there are several, with their classes, and
-    a graph of one of them does not tell whether another runs it too.
+    a graph of one of them does not show whether another runs it too.
     """
     parts = {member.module.split(".")[0] for site in graph for member in site.members}
     return ROOT in parts or len(parts) > 1
 
 
-def _told(
+def _words_of_sites(
     sites: Sequence[CallSite], site: Integers, times: Sequence[int], whole: Booleans, module: Coded, warnings: list[str]
 ) -> Placement:
-    """What the `site` of each row (−1: none) says; `times` each site's graph runs in a pass at most. Of one that runs
-    several times the row's own `module` tells for which, unless it is of the `whole` model and in no module's range.
+    """Return the places by the `site` of each row (−1: none); `times` each site's graph runs in a pass at most. Of one
+    that runs
+    several times the row's own `module` says for which, unless it is of the `whole` model and in no module's range.
     Adds to `warnings` which graphs could not be placed."""
     shared = np.array([count > 1 for count in times] + [False])
     pairs, which = distinct_pairs(site, np.where(shared[site], module.code, -1))
@@ -167,7 +168,7 @@ def _told(
         found.append((moved, shares.main(moved.members)) if moved is not None and moved.members else None)
     lost = [n for (n, _), one in zip(pairs, found, strict=True) if n >= 0 and shared[n] and one is None]
     warnings += [
-        f"a compiled graph runs {count} × in one pass, and nothing tells for which modules: its kernels are not placed"
+        f"a compiled graph runs {count} × in one pass, for unknown modules: its kernels are not placed"
         for count in sorted({times[n] for n in lost if sites[n].members})
     ]
     columns = {
@@ -187,7 +188,7 @@ def _kind(name: str) -> str:
 
 def _moved(site: CallSite, module: str) -> CallSite | None:
     """A site whose graph runs for `module`, although the compiler saw another: `h.0.fc` in `h.3` is `h.3.fc`. None
-    where one of its members does not lie in such a module."""
+    where one of its members is not in such a module."""
     around = module.split(".")
     members = []
     for member in site.members:
@@ -198,7 +199,7 @@ def _moved(site: CallSite, module: str) -> CallSite | None:
     return site._replace(members=tuple(members))
 
 
-def _beside(places: Place, chosen: Integers, passes: Coded) -> Placement:
+def _model_work(places: Place, chosen: Integers, passes: Coded) -> Placement:
     """That the `chosen` rows (−1: another) are the model's own, where they are forward, or backward in autograd."""
     in_node = places.node[np.maximum(chosen, 0)] >= 0
     words = np.array([*passes.words, ""], dtype=object)[passes.code]

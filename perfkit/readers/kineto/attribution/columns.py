@@ -1,7 +1,7 @@
 """The place columns of rows, from what each source says of them (`perfkit.tree.placement` has their order):
 
 ranges, module hooks and autograd's links (`places`), for collectives their own range, lines of a generated program
-(`lines`), call sites that a compiler told of, and the model's own work beside them (`call_sites`).
+(`lines`), call sites that a compiler recorded, and the model's own work next to them (`call_sites`).
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def _settled(
 
 
 def of_events(host: HostEvents, places: Place, chosen: Integers) -> dict[str, Coded]:
-    """Place columns of the host events `chosen`, in this order; −1 stands for none and gives absent values."""
+    """Return place columns of the host events `chosen`, in this order; −1 (no event) gives absent values."""
     operator = values_at(places.operator, chosen)
     return {
         "pass": Coded(places.pass_names, values_at(places.pass_, chosen)),
@@ -150,7 +150,7 @@ _COLUMNS = ("module", "operator", "placed_by", "serves", SUFFIX)
 
 
 def by_lines(host: HostEvents, places: Place, chosen: Integers, passes: Coded) -> list[Placement]:
-    """What lines say of the rows of the `chosen` host events (−1: none), whose passes are known.
+    """Return what lines say of the rows of the `chosen` host events (−1: none), whose passes are known.
 
     Nothing where the trace has no lines, and nothing of the optimizer.
     """
@@ -164,22 +164,22 @@ def by_lines(host: HostEvents, places: Place, chosen: Integers, passes: Coded) -
     name = np.where(optimizer, -1, name)
     # One line of columns for each name of a range and pass that occur together.
     pairs, which = distinct_pairs(name, passes.code)
-    told = [_told(known[n] if n >= 0 else None, passes.words[p] if p >= 0 else "") for n, p in pairs]
-    columns = {key: Words.of([one.get(key) for one in told], which) for key in _COLUMNS}
+    words = [_words_of_line(known[n] if n >= 0 else None, passes.words[p] if p >= 0 else "") for n, p in pairs]
+    columns = {key: Words.of([one.get(key) for one in words], which) for key in _COLUMNS}
     return [Placement(BY_LINE, columns)]
 
 
-def _told(line: Line | None, pass_: str) -> dict[str, str | None]:
-    """What a line says of a row in a pass, by column."""
+def _words_of_line(line: Line | None, pass_: str) -> dict[str, str | None]:
+    """Return what a line says of a row in a pass, by column."""
     if line is None:
         return {}
-    told: dict[str, str | None] = {SUFFIX: f"generated:{line.number}"} if line.number else {}
+    words: dict[str, str | None] = {SUFFIX: f"generated:{line.number}"} if line.number else {}
     if not line.served:
-        return told
+        return words
     parts = [shares.Member(pass_, module, operator, share) for module, operator, share in line.served]
     main = shares.main(parts)
     place = {"module": main.module, "operator": main.operator, "placed_by": line.evidence}
-    return {**told, **place, "serves": shares.text(parts)}
+    return {**words, **place, "serves": shares.text(parts)}
 
 
 def _around(host: HostEvents, places: Place, is_line: Any) -> Integers:

@@ -1,4 +1,4 @@
-"""What launched each activity of a GPU, and the steps as the GPU ran them.
+"""The launch of each activity of a GPU, and the steps as the GPU ran them.
 
 An activity belongs to the step that launched it. Where its launch is not in the trace, its correlation id shows when it
 was launched, for these numbers grow from call to call; where they do not, the order on its stream does. What was
@@ -22,7 +22,7 @@ from perfkit.readers.kineto.decode.events import KERNEL, OPERATOR, RUNTIME, Devi
 _BEHIND = 0.01  # of the GPU's time outside the step that launched it: from here on the host runs ahead
 _ROUNDING = 2_000  # ns: whole µs, and what two clocks are apart
 _DISORDER = 0.05  # of the calls may have a smaller id than one before: several threads call at once
-_PAUSE = 0.1  # of a step between two marks: these are no steps one after the other
+_PAUSE = 0.1  # of a step between two marks: these are not consecutive steps
 _ENGINE_PAUSE = 1.0  # the same of a serving engine, which schedules and samples between its iterations
 
 
@@ -39,7 +39,7 @@ class GpuSteps:
 
     @property
     def behind(self) -> bool:
-        """Whether the GPU's steps are others than the host's marks."""
+        """Return whether the GPU's steps are others than the host's marks."""
         return self.outside > _BEHIND
 
 
@@ -102,7 +102,7 @@ def _spans(device: DeviceEvents, steps: Steps, step: Integers, issued: Integers)
     end[-1] = done[-1]
     following = np.searchsorted(other, begin)
     between = np.append(other, np.iinfo(np.int64).max)[following]
-    return Steps(begin, np.minimum(end, between), steps.lane, True, steps.names, steps.told)
+    return Steps(begin, np.minimum(end, between), steps.lane, True, steps.names, steps.evidence)
 
 
 def _first(start: Integers, step: Integers, count: int) -> Integers:
@@ -171,7 +171,7 @@ class Launches:
 
     @property
     def around(self) -> Integers:
-        """For each activity the host event that tells its place: the operator, else the call; −1 for none."""
+        """Return for each activity the host event of its place: the operator, else the call; −1 for none."""
         return np.where(self.operator >= 0, self.operator, self.call)
 
 

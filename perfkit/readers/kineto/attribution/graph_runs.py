@@ -33,7 +33,7 @@ def _runs_of_graphs(host: HostEvents) -> Booleans:
 
 
 def in_graphs(host: HostEvents, called: Booleans) -> Booleans:
-    """Whether each event ran in the code of a graph; where runs are not marked, in what may be a call."""
+    """Return whether each event ran in the code of a graph; where runs are not marked, in what may be a call."""
     marked = _runs_of_graphs(host)
     inside: Booleans = host.nearest(marked if marked.any() else called) >= 0
     return inside
@@ -43,7 +43,8 @@ def locate(
     host: HostEvents, graphs: Sequence[Sequence[CallSite]], called: Booleans
 ) -> tuple[Integers, list[int], list[bool]]:
     """For each host event the call site that it ran in, an index into all sites of `graphs` in order, or −1; for each
-    site how often its graph runs in one pass at most; and whether each graph was told from those with the same calls.
+    site how often its graph runs in one pass at most; and whether each graph was distinguished from those with the
+    same calls.
 
     `called` are the events that may be calls.
     """
@@ -55,12 +56,12 @@ def locate(
     runs: list[Run] = []
     for segment, whole in _segments(host, called):
         runs += _placed_runs(segment, code[host.name[segment]], sequences, starts, own, whole)
-    often, told = _shared_out(host, sequences, starts, own, runs)
-    return host.inherit(own), [count for graph, count in enumerate(often) for _ in graphs[graph]], told
+    often, distinguished = _shared_out(host, sequences, starts, own, runs)
+    return host.inherit(own), [count for graph, count in enumerate(often) for _ in graphs[graph]], distinguished
 
 
 def _outermost(host: HostEvents, called: Booleans) -> Booleans:
-    """Those of the `called` events that run inside no other."""
+    """Return those of the `called` events that run outside of all others."""
     nearest = host.nearest(called)
     inside = (host.parent >= 0) & (nearest[np.maximum(host.parent, 0)] >= 0)
     return called & ~inside
@@ -131,11 +132,11 @@ def _shared_out(
     for graph, sequence in enumerate(sequences):
         alike.setdefault(sequence.tobytes(), []).append(graph)
     often = [0] * len(sequences)
-    told: list[list[bool]] = [[] for _ in sequences]
+    distinguished: list[list[bool]] = [[] for _ in sequences]
     by_pass: dict[tuple[bytes, int], list[Run]] = {}
     for run, number in zip(runs, passes_of(host, runs), strict=True):
         if number < 0:
-            told[run.graph].append(False)
+            distinguished[run.graph].append(False)
         if number >= 0:
             by_pass.setdefault((sequences[run.graph].tobytes(), number), []).append(run)
     for (calls, _), found in by_pass.items():
@@ -146,13 +147,13 @@ def _shared_out(
                 own[run.events] += starts[graph] - starts[run.graph]
         for graph in graphs:
             often[graph] = max(often[graph], 1 if each else len(found))
-            told[graph].append(each)
-    return often, [bool(shared) and all(shared) for shared in told]
+            distinguished[graph].append(each)
+    return often, [bool(shared) and all(shared) for shared in distinguished]
 
 
 def passes_of(host: HostEvents, runs: Sequence[Run]) -> list[int]:
-    """The outermost range of a pass that each run lies in, by time: on a GPU PyTorch's backward runs in a thread of its
-    own. −1: none."""
+    """Return the outermost range of a pass around each run, by time: on a GPU PyTorch's backward runs in a thread of
+    its own. −1: none."""
     ranges = np.flatnonzero(_outermost(host, host.named([n.startswith(PASS) for n in host.names])))
     ranges = ranges[np.argsort(host.start[ranges], kind="stable")]
     moments = np.array([host.start[run.events[0]] for run in runs], np.int64)

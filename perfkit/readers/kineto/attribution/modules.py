@@ -91,7 +91,7 @@ _NODE_NAME = re.compile(r"(Backward\d*|AccumulateGrad|CopySlices|GraphRoot)$")
 def nodes_around(events: HostEvents) -> tuple[Integers, Booleans]:
     """The innermost autograd node around each event (an event index or −1), and which events are autograd's own.
 
-    The engine's event is the node; where it is missing (an old trace) the node's own event stands for it.
+    The engine's event is the node; where it is missing (an old trace) the node's own event is taken.
     """
     evaluated = {n.removeprefix(EVALUATE) for n in events.names if n.startswith(EVALUATE)}
     engine = events.named([n.startswith(EVALUATE) for n in events.names])
@@ -159,7 +159,7 @@ def _made_by(events: HostEvents, nodes: Integers, sequence: Integers, wrapper: B
 
 
 def _on_lane(events: HostEvents, made: Integers, sequence: Integers, wanted: Integers) -> Integers:
-    """Those of `made` on the thread that holds most of the `wanted` sequence numbers.
+    """Return those of `made` on the thread that holds most of the `wanted` sequence numbers.
 
     The trace names forward threads by a number of autograd's own, so that the thread must be found by its numbers.
     """

@@ -1,4 +1,4 @@
-"""Where each host event belongs: step, pass, module, logical operator, and by what evidence.
+"""The place of each host event: step, pass, module, logical operator, and by what evidence.
 
 - Step and pass come from perfkit's ranges around the event, else from other marks (`steps`, `passes`).
 - Module of forward work: the innermost `perfkit:module:` range, else the innermost `nn.Module` that the profiler's
@@ -88,7 +88,7 @@ def _steps_of(events: HostEvents, steps: Steps) -> Integers:
 def _logical_operators(events: HostEvents, wrapper: Booleans) -> Integers:
     """For each event the outermost real operator around it, below ranges and autograd's events; −1 without any.
 
-    Function objects such as `CompiledFunction` have no namespace and are no operators.
+    Function objects such as `CompiledFunction` have no namespace and do not count.
     """
     if not len(events):
         return np.empty(0, np.int32)
@@ -182,7 +182,8 @@ def _before(events: HostEvents, steps: Steps, code: Integers, call: int) -> Inte
 
 
 def _codes(events: HostEvents, prefix: str) -> tuple[list[str], Integers]:
-    """The words behind `prefix` in ranges, and for each event the code of the innermost such range around it or −1."""
+    """Return the words after `prefix` in ranges, and for each event the code of the innermost such range around it or
+    −1."""
     words = sorted({n.removeprefix(prefix) for n in events.names if n.startswith(prefix)})
     code = {prefix + word: i for i, word in enumerate(words)}
     own = np.array([code.get(n, -1) for n in events.names], dtype=np.int64)

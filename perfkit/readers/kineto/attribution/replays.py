@@ -1,11 +1,11 @@
 """Call sites of what CUDA graphs replay, where a compiled graph was captured.
 
-A replay's kernels have no operator around them, but a compiler's own kernels have names that it told of. So the code of
-a compiled graph is found in a replay by the names of its generated kernels, one after the other and complete. What runs
-between two of them, a library's product or attention, belongs to the call that the code has there: each kernel to one
-where there are as many calls, all of them to the only one. Where the numbers differ, kernels go to calls of their kind:
-attention that fills and prepares before it computes is followed by the product that follows it in the code. What is of
-no call's kind, or where the kinds do not tell, stays as it is.
+A replay's kernels have no operator around them, but a compiler's own kernels have names that it recorded. So the code
+of a compiled graph is found in a replay by the names of its generated kernels, one after the other and complete. What
+runs between two of them, a library's product or attention, belongs to the call that the code has there: each kernel to
+one where there are as many calls, all of them to the only one. Where the numbers differ, kernels go to calls of their
+kind: attention that fills and prepares before it computes is followed by the product that follows it in the code. What
+is of no call's kind, or where the kinds do not decide, stays as it is.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def find_replays(device: DeviceEvents, launches: Launches, graphs: Sequence[Sequ
 
 
 def _runs(names: Sequence[str], graphs: Sequence[Sequence[CallSite]]) -> list[tuple[int, list[int], list[int]]]:
-    """Of each run of a graph in a replay of kernels with these `names`: the graph, the places in `names` of what
+    """Return for each run of a graph in a replay of kernels with these `names` the graph, the places in `names` of what
     belongs to it, and their calls."""
     mine = [i for i, name in enumerate(names) if name.startswith(GENERATED)]
     theirs = [[i for i, site in enumerate(graph) if site.name.startswith(GENERATED)] for graph in graphs]
@@ -95,7 +95,7 @@ def _between(
 
 
 def _of_a_kind(kernels: Sequence[str], calls: Sequence[str]) -> list[tuple[int, int]]:
-    """Pairs of a kernel and the call that it belongs to, by their families; none where these do not tell.
+    """Pairs of a kernel and the call that it belongs to, by their families; none where these do not decide.
 
     Without kernels of no call's family, both must be the same runs of families, each with as many kernels as calls or
     with one call. What lies between kernels of one call is its own too.

@@ -60,7 +60,7 @@ def _iterations(host: HostEvents) -> Steps | None:
 
 
 def _named(host: HostEvents) -> Steps | None:
-    """The steps that the program's own ranges are called, such as `step 3`; none lies in another."""
+    """The steps that the program's own ranges are called, such as `step 3`; none is inside another."""
     ranges = (host.category == ANNOTATION) & host.named([step_of(n) is not None for n in host.names])
     around = np.where(host.parent >= 0, host.nearest(ranges)[host.parent], -1) if len(host) else host.parent
     found = np.flatnonzero(ranges & (around < 0))
@@ -87,7 +87,8 @@ def marked_on_gpu(device: DeviceEvents, lane: int) -> Steps | None:
 
 
 def _launching(host: HostEvents, device: DeviceEvents, call: Integers) -> Steps | None:
-    """The steps of the host behind the profiler's marks on the GPU: each from the first launch of what ran in it."""
+    """Return the steps of the host for the profiler's marks on the GPU: each from the first launch of what ran in
+    it."""
     spans = marked_on_gpu(device, 0)
     if spans is None:
         return None
@@ -102,7 +103,7 @@ def _launching(host: HostEvents, device: DeviceEvents, call: Integers) -> Steps 
     end = np.append(start[1:], host.end[call[known]].max())
     if (end <= start).any():
         return spans
-    return Steps(start, end, lane, True, spans.names, spans.told)
+    return Steps(start, end, lane, True, spans.names, spans.evidence)
 
 
 def _whole(host: HostEvents, device: DeviceEvents) -> Steps:
@@ -140,7 +141,7 @@ def evident_steps(host: HostEvents) -> Steps | None:
 
 
 def _outermost(host: HostEvents, chosen: Booleans) -> Integers:
-    """The `chosen` events that lie in none of them."""
+    """The `chosen` events that are outside of all of them."""
     around = np.where(host.parent >= 0, host.nearest(chosen)[host.parent], -1) if len(host) else host.parent
     return np.flatnonzero(chosen & (around < 0))
 
@@ -184,8 +185,8 @@ def _between(host: HostEvents, lane: int, optimizer: Integers, loader: Integers)
     if not len(stepped):
         works = _works(host, lane, fetched, last)
         begin = fetched if works[-1] else fetched[:-1]
-        told = "they go from one call of the DataLoader to the next"
-        return _steps(begin, _ends(begin, np.append(fetched[1:], last)), lane, told) if works[:-1].all() else None
+        evidence = "they go from one call of the DataLoader to the next"
+        return _steps(begin, _ends(begin, np.append(fetched[1:], last)), lane, evidence) if works[:-1].all() else None
     before = np.diff(np.searchsorted(fetched, stepped))  # calls of the loader between optimizer steps
     if len(before) and before.min() == before.max() and before[0] > 1:
         return _accumulated(lane, stepped, host.end[optimizer], fetched, int(before[0]))
@@ -194,8 +195,8 @@ def _between(host: HostEvents, lane: int, optimizer: Integers, loader: Integers)
     if len(whole) < _FEWEST or count[whole].min() != count[whole].max():
         return None
     end = np.append(fetched[1:], last)[whole]
-    told = f"each goes from one call of the DataLoader to the next, with {_times(int(count[whole[0]]))}"
-    return _steps(fetched[whole], _ends(fetched[whole], end), lane, told)
+    evidence = f"each goes from one call of the DataLoader to the next, with {_times(int(count[whole[0]]))}"
+    return _steps(fetched[whole], _ends(fetched[whole], end), lane, evidence)
 
 
 def _accumulated(lane: int, stepped: Integers, done: Integers, fetched: Integers, each: int) -> Steps | None:
@@ -203,12 +204,12 @@ def _accumulated(lane: int, stepped: Integers, done: Integers, fetched: Integers
     first = np.searchsorted(fetched, stepped) - each  # the first call of each step
     before = np.append(0, np.searchsorted(fetched, stepped)[:-1])
     whole = first >= before
-    told = f"each has {each} calls of the DataLoader and an optimizer step"
-    return _steps(fetched[np.maximum(first, 0)][whole], done[whole], lane, told)
+    evidence = f"each has {each} calls of the DataLoader and an optimizer step"
+    return _steps(fetched[np.maximum(first, 0)][whole], done[whole], lane, evidence)
 
 
 def _works(host: HostEvents, lane: int, fetched: Integers, last: int) -> Booleans:
-    """Whether an operator or a call of the GPU's runtime begins behind each call of the loader, before the next."""
+    """Return whether an operator or runtime call begins after each call of the loader, before the next."""
     busy = np.isin(host.category, (OPERATOR, RUNTIME)) & (host.lane == lane)
     loading = host.nearest((host.category == ANNOTATION) & host.named([bool(_NEXT_BATCH.match(n)) for n in host.names]))
     moments = host.start[busy & (loading < 0)]
@@ -216,7 +217,7 @@ def _works(host: HostEvents, lane: int, fetched: Integers, last: int) -> Boolean
 
 
 def _ends(begin: Integers, end: Integers) -> Integers:
-    """The ends of steps, the last no longer than the longest of the others: what follows the loop is no step."""
+    """The ends of steps, the last at most as long as the longest of the others: the loop is over by then."""
     end = end[: len(begin)].copy()
     if len(begin) > 1:
         end[-1] = min(int(end[-1]), int(begin[-1] + (end - begin)[:-1].max()))
@@ -227,7 +228,7 @@ def _times(count: int) -> str:
     return "one optimizer step" if count == 1 else f"{count} optimizer steps"
 
 
-def _steps(start: Integers, end: Integers, lane: int, told: str) -> Steps | None:
+def _steps(start: Integers, end: Integers, lane: int, evidence: str) -> Steps | None:
     if len(start) < _FEWEST:
         return None
-    return Steps(start, end, lane, True, tuple(map(str, range(len(start)))), told)
+    return Steps(start, end, lane, True, tuple(map(str, range(len(start)))), evidence)

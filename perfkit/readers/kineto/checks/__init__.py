@@ -20,10 +20,10 @@ _CHECKS: dict[str, tuple[str, Callable[[Evidence], Found]]] = {
     "times": ("activities have times", amounts.times),
     "launches": ("every launch has its kernel, and every kernel its launch", pairs.launches),
     "clock": ("the clocks of host and GPU agree", clock.clocks),
-    "steps": ("all steps are there, and kernels lie in the steps that launched them", steps.in_steps),
+    "steps": ("all steps are there, and kernels ran in the steps that launched them", steps.in_steps),
     "sum": ("busy and idle time add up to the step", amounts.parts),
     "busy": ("busy time is no longer than the step", amounts.busy),
-    "timed": ("the timed step is no shorter than the busy time", amounts.timed),
+    "timed": ("the timed step takes at least the busy time", amounts.timed),
     "annotations": ("the trace's annotations of the GPU agree with its kernels", steps.agree),
 }
 

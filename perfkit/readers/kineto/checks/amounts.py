@@ -104,7 +104,7 @@ def timed(e: Evidence) -> Found:
     if not without or not len(e.device) or not e.facts["busy_ns"]:
         return DOES_NOT_APPLY
     busy_ns = _without_collectives(e)
-    beside = " beside collectives" if collectives(e.device).any() else ""
+    beside = " next to collectives" if collectives(e.device).any() else ""
     ran, of = sum(busy_ns) / len(busy_ns), len(busy_ns)
     share = ran / without
     if share <= _NOISE:

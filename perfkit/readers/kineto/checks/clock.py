@@ -1,10 +1,10 @@
-"""How far the clocks of host and GPU are apart, as far as a trace shows it.
+"""The difference between the clocks of host and GPU, as far as a trace shows it.
 
 Three things cannot be where they agree: a kernel starts before the call that launched it; all kernels start long after
-their launch, those too that the idle GPU had only to begin (pauses of a GPU that works off a queue are no idle GPU); a
+their launch, those too that the idle GPU had only to begin (pauses of a GPU that works off a queue do not count); a
 kernel ends after the host's wait for it did.
 
-An excerpt may lack what the GPU did before its first kernel. So a late first kernel alone is no evidence.
+An excerpt may lack what the GPU did before its first kernel. So a late first kernel alone proves nothing.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def clocks(e: Evidence) -> Found:
 
 
 def skew(host: HostEvents, device: DeviceEvents, launch: Integers) -> Skew | None:
-    """What the trace shows; None where it holds no launch with its activity."""
+    """Return what the trace shows; None without a launch and its activity."""
     known = np.flatnonzero(launch >= 0)
     if not len(known):
         return None
@@ -85,7 +85,7 @@ def skew(host: HostEvents, device: DeviceEvents, launch: Integers) -> Skew | Non
 
 
 def _on_idle_gpu(device: DeviceEvents, known: Integers, waited: Integers) -> bool:
-    """Whether some of the `known` activities `waited` although the GPU had nothing else to do.
+    """Return whether some of the `known` activities `waited` although the GPU had nothing else to do.
 
     Some were launched when all before them had ended; or those that end a pause of the GPU all waited for as long.
     """
@@ -99,13 +99,13 @@ def _on_idle_gpu(device: DeviceEvents, known: Integers, waited: Integers) -> boo
 
 
 def _far(found: Skew, step_ns: float) -> bool:
-    """Whether that is too far for numbers about steps of `step_ns`."""
+    """Return whether that is too far for numbers about steps of `step_ns`."""
     apart = abs(found.ns)
     return apart > _FAR or (apart > LATE and apart > _FAR_IN_STEP * step_ns)
 
 
 def _after_waits(host: HostEvents, device: DeviceEvents, known: Integers, call: Integers) -> Integers:
-    """By how much activities end after the end of the next wait for the whole device, the latest first; none with
+    """Return by how much activities end after the next wait for the whole device does, the latest first; none with
     several devices, for a wait is for one of them."""
     waits = np.flatnonzero((host.category == RUNTIME) & host.named([waits_for_device(n) for n in host.names]))
     if not len(waits) or device.device.min() != device.device.max():

@@ -1,4 +1,4 @@
-"""What checks of a trace look at, and what each of them finds."""
+"""The input of the checks of a trace, and their result."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ DEFECT = "Capture it again; where it stays so, report it with the trace."
 
 @dataclass(frozen=True)
 class Expected:
-    """What perfkit's own capture knows of its trace: how many steps it recorded, each with a wait for the GPU at its
-    end, whether they ran on a GPU, and a step's time without a profiler in ns (None: not timed)."""
+    """Knowledge of perfkit's own capture about its trace: how many steps it recorded, each with a wait for the GPU at
+    its end, whether they ran on a GPU, and a step's time without a profiler in ns (None: not timed)."""
 
     steps: int
     on_gpu: bool = False
@@ -33,7 +33,7 @@ class Expected:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What the checks look at. `launch` is the host event that launched each activity, −1 for none in the trace;
+    """The input of the checks. `launch` is the host event that launched each activity, −1 for none in the trace;
     `on_gpu` are the steps as the GPU ran them (None: without a GPU); `facts` are those that the reader worked out of
     the same events."""
 
@@ -48,7 +48,7 @@ class Evidence:
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """What a check found: `TraceCheck` says what the fields are. `hint` is what to do where it makes the profile
+    """The result of a check; the fields are those of `TraceCheck`. `hint` is what to do where it makes the profile
     unusable; the sentence is the end of one, without a full stop."""
 
     holds: bool | None

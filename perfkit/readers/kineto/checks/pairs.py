@@ -40,18 +40,18 @@ class Pairs:
 
     @property
     def too_many_lost(self) -> bool:
-        """Whether the times are too small by more than numbers allow."""
+        """Return whether the times are too small by more than numbers allow."""
         inner = self.lost - self.trimmed
         return inner > _MOST_LOST * self.launches or self.lost > _MOST_TRIMMED * self.launches
 
     @property
     def too_few_known(self) -> bool:
-        """Whether places are known of too few activities, or copies and fills were not recorded."""
+        """Return whether places are known of too few activities, or copies and fills were not recorded."""
         return self.lost_moves or (self.launches > 0 and self.unlaunched > _MOST_UNLAUNCHED * self.activities)
 
     @property
     def lost_moves(self) -> bool:
-        """Whether so many copies and fills have no activity that some were not recorded."""
+        """Return whether more copies and fills lack an activity than were recorded."""
         return self.moves >= 4 and self.still > _MOST_MOVES * self.moves and not self.steady
 
     def lost_words(self) -> str:
@@ -137,7 +137,7 @@ def pairs(host: HostEvents, device: DeviceEvents, launch: Integers, before: Bool
 
 
 def _steady(steps: Steps, moments: Integers, moves: Booleans, known: Booleans) -> bool:
-    """Whether the moves that have an activity, and those that have none, are as many in every step: a profiler that
+    """Return whether every step has as many moves with an activity and as many without: a profiler that
     loses records does not do so alike."""
     if not steps.marked or len(steps.start) < 2:
         return False
@@ -149,7 +149,7 @@ def _steady(steps: Steps, moments: Integers, moves: Booleans, known: Booleans) -
 
 
 def _captured(host: HostEvents, calls: Integers) -> Booleans:
-    """Whether each call fell into the capture of a graph: what is launched there runs when the graph does."""
+    """Return whether each call fell into the capture of a graph: what is launched there runs when the graph does."""
     begin, end = (
         np.sort(host.start[(host.category == RUNTIME) & host.named([bool(e.match(n)) for n in host.names])])
         for e in (_BEGIN, _END)
@@ -161,7 +161,7 @@ def _captured(host: HostEvents, calls: Integers) -> Booleans:
 
 
 def _done_inside(host: HostEvents, calls: Integers, known: Booleans) -> Booleans:
-    """Whether a call has one inside it that launched an activity."""
+    """Return whether a call contains another that launched an activity."""
     inner = calls[known]
     done = np.zeros(len(host), bool)
     around = host.parent[inner]

@@ -1,4 +1,4 @@
-"""Are all steps in the trace, and does the GPU's work lie in the steps that launched it, by launches and by marks?"""
+"""Checks that all steps are in the trace, and that the GPU worked in the steps that launched the work."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MARK_STEPS = "Capture it again, and end each step with the profiler's step()."
 
 
 def in_steps(e: Evidence) -> Found:
-    """The steps are there, and kernels lie in the steps that launched them."""
+    """Check that the steps are there, and that kernels ran in the steps that launched them."""
     missing = _missing(e)
     if missing or not e.steps.marked:
         return missing or DOES_NOT_APPLY
@@ -31,9 +31,9 @@ def in_steps(e: Evidence) -> Found:
 
 
 def _missing(e: Evidence) -> Found | None:
-    """Steps that are not there, by what the capture recorded, else by other marks that tell of them.
+    """Check for missing steps, by what the capture recorded, else by other marks that show them.
 
-    A trace that never had steps is none of these: all of it counts as one.
+    A trace that never had steps passes: all of it counts as one.
     """
     own = any(name.startswith(STEP) for name in e.host.names)
     if e.expected:
@@ -78,7 +78,7 @@ def _two_views(e: Evidence, share: float) -> str:
 
 
 def _outside(e: Evidence) -> Found:
-    """How much of the GPU's time lies outside of the step that launched it."""
+    """Return how much of the GPU's time is outside of the step that launched it."""
     device, steps, activities = e.device, e.steps, len(e.device)
     known = np.flatnonzero(e.launch >= 0)
     step = steps.at(e.host.start[e.launch[known]])
@@ -86,7 +86,7 @@ def _outside(e: Evidence) -> Found:
     of = len(known)
     inside = (steps.at(device.start) >= 0) | (steps.at(np.maximum(device.end - 1, device.start)) >= 0)
     if not inside.any() and (e.expected is not None or not of):
-        words = f"none of the {activities} activities of the GPU lies in a step"
+        words = f"none of the {activities} activities of the GPU is in a step"
         return Found(holds=False, figure=1.0, events=activities, of=activities, sentence=words, hint=CLOCKS)
     if not of:
         return DOES_NOT_APPLY
@@ -95,7 +95,7 @@ def _outside(e: Evidence) -> Found:
     time = (end - start).astype(float)
     share, events = float(time[out].sum() / max(time.sum(), 1.0)), int(out.sum())
     if e.expected is None:
-        # A program that does not wait for the GPU in each step launches ahead: that is no fault of the trace.
+        # A program that does not wait for the GPU in each step launches ahead: that does not make the trace wrong.
         return Found(holds=True, figure=share, events=events, of=of, sentence=_two_views(e, share))
     without, recorded = len(steps.start) - len(np.unique(step)), len(steps.start)
     if without:

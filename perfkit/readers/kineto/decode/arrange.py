@@ -51,7 +51,7 @@ def _apart(events: HostEvents) -> None:
 
 
 def _one_lane(events: HostEvents) -> None:
-    """Give perfkit's steps, where they lie on several threads, and what these threads did in them, one lane: of a
+    """Give perfkit's steps, where they are on several threads, and what these threads did in them, one lane: in a
     server each is a request, answered by whichever thread was free."""
     steps = np.flatnonzero(events.named([name.startswith(STEP) for name in events.names]))
     threads = events.lane[steps]

@@ -52,7 +52,7 @@ class Table(_Numbers):
 
 
 class Memo(_Numbers):
-    """What `function` gives for a value, worked out once for each."""
+    """The result of `function` for a value, worked out once for each."""
 
     def __init__(self, function: Callable[[Any], int]) -> None:
         super().__init__()
@@ -160,19 +160,19 @@ _ARGUMENTS = attrgetter("dims", "types", "strides", "concrete")
 
 
 def recorded(args: Iterable[Args]) -> Iterator[bytes]:
-    """Of each event the recorded arguments as one text, which tells kinds of calls from another."""
+    """Return the recorded arguments of each event as one text, which identifies the kind of call."""
     return map(SEPARATOR.join, map(_ARGUMENTS, args))
 
 
 def key_of(name: str, text: bytes) -> Key:
-    """The kind of call behind a name and a text that `recorded` gave."""
+    """Return the kind of call of a name and a text that `recorded` gave."""
     dims, types, strides, concrete = text.split(SEPARATOR, 3)
     return (name, dims, types, strides, concrete)
 
 
 @lru_cache(1024)
 def decoded(text: bytes) -> Any:
-    """The value of a JSON text, not to be changed, for the same text comes back; None where it is none."""
+    """Return the value of a JSON text, not to be changed, for the same text comes back; None where it is damaged."""
     try:
         return msgspec.json.decode(text)
     except msgspec.DecodeError:
@@ -208,3 +208,37 @@ class Memory:
         devices, threads = list(self._devices), list(self._threads)
         origin = origin_us * 1e3
         return MemoryEvents(time * 1e3, thread, amount, allocated, reserved, address, device, devices, threads, origin)
+
+
+_MOST_IDS = 2**31 - 1
+
+
+def three_of(text: bytes) -> tuple[int, int, int]:
+    """Three sizes, −1 where unknown; some Triton traces hold them as text such as "(64, 1, 1)" or a single number."""
+    value = decoded(text)
+    if isinstance(value, str):
+        value = [int(part) for part in value[:100].strip("()[] ").split(",") if part.strip().isdecimal()]
+    sizes = value[:3] if isinstance(value, list) else []
+    padded = [n if isinstance(n, int) and 0 <= n <= _MOST_IDS else -1 for n in sizes]
+    return tuple([*padded, -1, -1, -1][:3])  # type: ignore[return-value]
+
+
+def real_of(value: Any) -> float:
+    """A number that is finite and not negative, else −1 for absent."""
+    return float(value) if type(value) in (int, float) and 0 <= value < 1e18 else -1.0
+
+
+def small_of(value: int | str | None) -> int:
+    """Return a number that fits an id, else −1."""
+    return value if isinstance(value, int) and 0 <= value <= _MOST_IDS else -1
+
+
+def amount_of(value: float | None) -> int:
+    """Bytes, −1 where they are unknown or beyond all reason."""
+    return int(value) if value is not None and 0 <= value <= 2**62 else -1
+
+
+def whole_of(value: int | str | None) -> int:
+    """Return the whole number in a text, else −1."""
+    text = str(value) if value is not None else ""
+    return int(text) if text.isdecimal() and len(text) < 19 else -1

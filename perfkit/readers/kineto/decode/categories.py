@@ -1,7 +1,7 @@
-"""What an event is, by the word that its file has for it.
+"""The kind of an event, by the word that its file has for it.
 
-The words are enumerations, so that decoding makes no text of them, and each member has the byte that stands for it in a
-column: one join of bytes then tells what the events of a piece are. A word that is no member is `UNREAD`.
+The words are enumerations, so that decoding makes no text of them, and each member has its byte in a
+column: one join of bytes then has the kinds of the events of a piece. Any other word is `UNREAD`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ON_DEVICE = 5  # codes: first the kinds of host events, from here on the kinds o
 ARROW = 9  # … an arrow from forward to backward …
 MOMENT = 10  # … and an instant
 NEITHER = -1
-UNREAD = "UNREAD"  # the name of a word that is no member
+UNREAD = "UNREAD"  # the name of any other word
 _LONGEST = 60  # characters of such a word that are kept
 
 
@@ -43,7 +43,7 @@ class _Word(Enum):
 
     @classmethod
     def _missing_(cls, value: object) -> Self:
-        """A word that is no member: one of its own, which is kept for a warning."""
+        """Return a member of its own for any other word, which is kept for a warning."""
         member = object.__new__(cls)
         member._name_, member._value_, member.code = UNREAD, str(value)[:_LONGEST], np.int8(NEITHER).tobytes()
         return member

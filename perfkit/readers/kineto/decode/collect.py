@@ -24,11 +24,16 @@ from perfkit.readers.kineto.decode.builder import (
     Memory,
     Some,
     Table,
+    amount_of,
     decoded,
     key_of,
+    real_of,
     reals,
     recorded,
+    small_of,
+    three_of,
     tight,
+    whole_of,
 )
 from perfkit.readers.kineto.decode.categories import ARROW, MOMENT, NEITHER, ON_DEVICE, UNREAD
 from perfkit.readers.kineto.decode.events import (
@@ -48,7 +53,6 @@ from perfkit.readers.kineto.decode.events import (
 from perfkit.readers.kineto.decode.typed import MEMORY, NOTHING, Args, Complete, Event, FlowStart
 
 _LATEST = 2.0**52  # ns after the first event, 52 days: up to here sums of times are exact
-_MOST_IDS = 2**31 - 1
 _CODES = {"name": np.int32, "kind": np.int8, "device": np.int32, "stream": np.int32}
 _RANGES = (PREFIX, PROFILER_STEP, OPTIMIZER_STEP, OPTIMIZER_ZERO_GRAD, f"{LOADER}#", NCCL)
 _SHAPE = attrgetter("grid", "block", "registers", "shared_memory", "occupancy")
@@ -65,7 +69,7 @@ class Collector:
         self._keeps = np.empty(0, bool)  # for each name whether its arguments are kept
         self._host, self._device, self._flows = Columns(), Columns(), Columns()
         self._launches: dict[int, tuple[LaunchShape | None, int]] = {}
-        self._number_of, self._three_of = Memo(_small), lru_cache(None)(_three)
+        self._number_of, self._three_of = Memo(small_of), lru_cache(None)(three_of)
         self.unread: Counter[str] = Counter()  # events that last, by categories that no reader knows
         self.memory = Memory()
         self._lane_of: dict[int | str, Memo] = {}  # by process, for pieces with only one
@@ -149,7 +153,7 @@ class Collector:
         )
         # AMD writes shapes and sizes at the launching call.
         for a in [a for a in of_calls if a.grid is not NOTHING or a.size is not None]:
-            self._launches[a.correlation] = (self._launch_shape(SEPARATOR.join(_SHAPE(a))), _whole(a.size))
+            self._launches[a.correlation] = (self._launch_shape(SEPARATOR.join(_SHAPE(a))), whole_of(a.size))
 
     def _lane_codes(self, processes: list[int | str], threads: list[int | str]) -> Integers:
         process, thread, count = processes[0], threads[0], len(threads)
@@ -192,7 +196,7 @@ class Collector:
             device=self._number_of.column([e.pid if m else e.args.device for e, m in zip(events, marks, strict=True)]),
             stream=self._number_of.column([e.tid if m else e.args.stream for e, m in zip(events, marks, strict=True)]),
             correlation=tight([a.correlation for a in args]),
-            amount=moving.spread(np.array([_amount(a.bytes) for a in moving.of(args)], np.int64)),
+            amount=moving.spread(np.array([amount_of(a.bytes) for a in moving.of(args)], np.int64)),
             shape=self._shapes.column(map(SEPARATOR.join, map(_SHAPE, args))),
             message=self._message_codes(args),
             start=reals([e.ts for e in events]),
@@ -201,7 +205,7 @@ class Collector:
 
     def _launch_shape(self, text: bytes) -> LaunchShape:
         grid, block, *resources = text.split(SEPARATOR, 4)
-        return LaunchShape(self._three_of(grid), self._three_of(block), *map(_real, map(decoded, resources)))
+        return LaunchShape(self._three_of(grid), self._three_of(block), *map(real_of, map(decoded, resources)))
 
     def _message_codes(self, args: Sequence[Args]) -> Integers:
         stated = [a.collective for a in args]
@@ -267,35 +271,6 @@ def _nanoseconds(microseconds: Integers) -> Integers:
     with np.errstate(over="ignore", invalid="ignore"):
         ns = microseconds * 1e3
         return np.clip(np.rint(ns, out=ns), -_LATEST, _LATEST, out=ns).astype(np.int64)
-
-
-def _three(text: bytes) -> tuple[int, int, int]:
-    """Three sizes, −1 where unknown; some Triton traces hold them as text such as "(64, 1, 1)" or a single number."""
-    value = decoded(text)
-    if isinstance(value, str):
-        value = [int(part) for part in value[:100].strip("()[] ").split(",") if part.strip().isdecimal()]
-    sizes = value[:3] if isinstance(value, list) else []
-    padded = [n if isinstance(n, int) and 0 <= n <= _MOST_IDS else -1 for n in sizes]
-    return tuple([*padded, -1, -1, -1][:3])  # type: ignore[return-value]
-
-
-def _real(value: Any) -> float:
-    """A number that is finite and not negative, else −1 for absent."""
-    return float(value) if type(value) in (int, float) and 0 <= value < 1e18 else -1.0
-
-
-def _small(value: int | str | None) -> int:
-    return value if isinstance(value, int) and 0 <= value <= _MOST_IDS else -1
-
-
-def _amount(value: float | None) -> int:
-    """Bytes, −1 where they are unknown or beyond all reason."""
-    return int(value) if value is not None and 0 <= value <= 2**62 else -1
-
-
-def _whole(value: int | str | None) -> int:
-    text = str(value) if value is not None else ""
-    return int(text) if text.isdecimal() and len(text) < 19 else -1
 
 
 def _message(args: Args) -> Message:

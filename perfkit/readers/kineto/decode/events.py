@@ -16,7 +16,7 @@ from perfkit.readers.columns import Booleans, Integers, Reals
 
 OPERATOR, ANNOTATION, RUNTIME, PYTHON, OVERHEAD = range(5)
 KERNEL, COPY, FILL, MARK = range(4)
-KINDS = ("gpu_kernel", "memcpy", "memset")  # a mark is no work: `DeviceEvents.marks` holds them
+KINDS = ("gpu_kernel", "memcpy", "memset")  # a mark does no work: `DeviceEvents.marks` holds them
 
 
 Key = tuple[str, bytes, bytes, bytes, bytes]  # name, dims, types, strides and concrete inputs as in the file
@@ -33,8 +33,8 @@ class LaunchShape(NamedTuple):
 
 
 class Message(NamedTuple):
-    """What a kernel of NCCL sends: collective, elements in and out a rank (−1: unknown), dtype, group, its size, and
-    the ranks in it as text, such as `[0, 1]`."""
+    """The message of a kernel of NCCL: collective, elements in and out a rank (−1: unknown), dtype, group, its size,
+    and the ranks in it as text, such as `[0, 1]`."""
 
     collective: str
     elements_in: int
@@ -62,7 +62,7 @@ class Flows:
 
 @dataclass
 class HostEvents:
-    """What ran on the host's threads, sorted by thread, then start; a parent stands before its children.
+    """Events on the host's threads, sorted by thread, then start; a parent comes before its children.
 
     `names` holds each name once, `name` an index into it. `lane` is a thread, an index into `lanes` of (pid, tid).
     `sequence` and `forward_thread` are autograd's numbers, `correlation` that of a runtime call (−1: none); `call` is
@@ -127,7 +127,7 @@ class HostEvents:
 
 
 def climb(step: Integers) -> Integers:
-    """Where each index ends up when `step` is followed until it stands still; the way doubles in each round."""
+    """Return where each index ends up when `step` is followed until it does not move; the way doubles in each round."""
     while True:
         further = step.take(step)  # twice as fast as step[step]
         if np.array_equal(further, step):
@@ -183,7 +183,7 @@ class MemoryEvents:
 
 @dataclass
 class DeviceEvents:
-    """What ran on a GPU, by start. Numbers are −1 where the trace does not tell; `amount` is in bytes."""
+    """Activities of a GPU, by start. Numbers are −1 where the trace has none; `amount` is in bytes."""
 
     names: list[str]
     name: Integers
@@ -205,7 +205,7 @@ class DeviceEvents:
 
 
 def values_at(values: Integers, events: Integers) -> Integers:
-    """`values` of some `events`; −1 where there is no event (−1)."""
+    """`values` of some `events`; −1 for no event (−1)."""
     if not len(values):
         return np.full(len(events), -1, np.int32)
     return np.where(events >= 0, values[np.maximum(events, 0)], -1)

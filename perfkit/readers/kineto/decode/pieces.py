@@ -2,7 +2,7 @@
 
 Any JSON text of a trace can be cut: between two events stands a comma. Where one object ends and another begins is
 nearly always such a place, and the decoder judges it: only text that was cut between two events is the text of a list.
-What is none, for it was cut between two objects inside an event, is followed from its beginning to a certain place.
+Other text, cut between two objects inside an event, is followed from its beginning to a certain place.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from perfkit.readers.kineto.decode.stream import AGAIN, RECORD
 T = TypeVar("T")
 _NEAR = 1 << 14  # bytes before the end of a piece in which a border is guessed
 _SHOWN = 4  # keys of other JSON
-LONGEST = 1 << 28  # bytes of one event, and of what stands before or behind the list of events
+LONGEST = 1 << 28  # bytes of one event, and of the text before or after the list of events
 _SUSPICIOUS = 1 << 22  # bytes of one event, and of what stands before the list: more may come of damage
 # In a string the quote could only be the one that ends it.
 _BORDER = re.compile(rb'\}[ \t\r\n]*(,)[ \t\r\n]*\{[ \t\r\n]*"')
-_KEY_AND_COLON = 1 << 10  # bytes of a key as it is written, with the colon and the blanks behind it
+_KEY_AND_COLON = 1 << 10  # bytes of a key as it is written, with the colon and the blanks after it
 _KEY = re.compile(rb'(?<!\\)("(?:[^"\\]|\\.)*")[ \t\r\n]*:[ \t\r\n]*\Z', re.DOTALL)
 
 
@@ -42,11 +42,11 @@ class Pieces:
         self._text = _Text(path)
 
     def decoded(self, decode: Callable[[memoryview], T]) -> Iterator[T]:
-        """What `decode` makes of each piece, the JSON text of a list. It raises `msgspec.DecodeError` for other text,
+        """Yield what `decode` makes of each piece, a list in JSON. It raises `msgspec.DecodeError` for other text,
         which it may be given too.
 
         A piece is overwritten when the next is asked for. Raises `InputError` when the file cannot be read, is damaged
-        or is no trace; then nothing that came before counts.
+        or is not a trace; then nothing that came before counts.
         """
         with damage_told(self.path):
             head, rest = _opened(self._blocks, self.path)
@@ -63,7 +63,7 @@ class Pieces:
 
 
 class _Text:
-    """The events that were read and not yet decoded: a "[", and behind it the text of the file."""
+    """The events that were read and not yet decoded: a "[", and after it the text of the file."""
 
     def __init__(self, path: Path) -> None:
         self.closed = False  # the end of the list was decoded
@@ -87,7 +87,7 @@ class _Text:
         self._size = size
 
     def whole_events(self, decode: Callable[[memoryview], T]) -> Iterator[T]:
-        """What `decode` makes of the events that are whole, if there are any; they are gone afterwards."""
+        """Yield what `decode` makes of the events that are whole, if there are any; they are gone afterwards."""
         border = self._likely_border()
         if border > 0:
             try:
@@ -108,9 +108,9 @@ class _Text:
         """The same, without guessing where an event ends."""
         border = self._certain_border()
         if border > 0:
-            # In a piece of its own such a comma is not seen by the decoder.
+            # In its own piece such a comma is not seen by the decoder.
             if not self._memory[1:border].strip() and (self._cut or not self.closed):
-                raise msgspec.DecodeError("JSON is malformed: a comma without an event behind it")
+                raise msgspec.DecodeError("JSON is malformed: a comma without an event after it")
             yield decode(self._list(border))
             self._drop(border)
 
@@ -160,7 +160,7 @@ class _Text:
 
 
 def _opened(source: Iterator[bytes], path: Path) -> tuple[bytes, bytes]:
-    """The text of a trace up to the "[" of its list of events, and what was read behind that."""
+    """The text of a trace up to the "[" of its list of events, and what was read after that."""
     text, nesting, checked = bytearray(), Nesting(), 0
     for block in source:
         text += block
@@ -192,7 +192,7 @@ def _without_mark(text: bytearray) -> bytes:
 
 
 def _names_events(text: bytearray, at: int) -> bool:
-    """Whether the "[" at `at` is the value of "traceEvents"."""
+    """Return whether the "[" at `at` is the value of "traceEvents"."""
     before = bytes(text[max(0, at - _KEY_AND_COLON) : at])
     key = _KEY.search(before) if b"traceEvents" in before or b"\\u" in before else None
     return key is not None and msgspec.json.decode(key[1]) == "traceEvents"
@@ -203,7 +203,7 @@ class _Around(msgspec.Struct):
 
 
 def _check(around: bytes) -> None:
-    """Raise `DecodeError` where the text around the events is no JSON, or holds a second list of them."""
+    """Raise `DecodeError` where the text around the events is not JSON, or holds a second list of them."""
     kind: Any = _Around if around.lstrip()[:1] == b"{" else list[msgspec.Raw]
     if kind is _Around and msgspec.json.decode(around, type=_Around).traceEvents:
         raise msgspec.DecodeError("it holds two lists of events")
@@ -211,7 +211,7 @@ def _check(around: bytes) -> None:
 
 
 def _refuse_damage(text: bytes | memoryview) -> None:
-    """Raise `DecodeError` where `text`, the beginning of a longer one, is no JSON."""
+    """Raise `DecodeError` where `text`, the beginning of a longer one, is not JSON."""
     try:
         msgspec.json.decode(text, type=msgspec.Raw)
     except msgspec.DecodeError as error:
@@ -221,7 +221,7 @@ def _refuse_damage(text: bytes | memoryview) -> None:
 
 def _too_large(path: Path) -> InputError:
     return InputError(
-        f"{path} holds an event of more than {LONGEST >> 20} MiB, or as much text beside its events: that is no trace.",
+        f"{path} holds an event of more than {LONGEST >> 20} MiB, or as much text around them: it is not a trace.",
         "Give a trace that torch.profiler wrote.",
     )
 
@@ -245,7 +245,7 @@ _STEP[list(b"[{")], _STEP[list(b"]}")] = 1, -1
 
 class Marks(NamedTuple):
     """Commas, brackets and braces outside of strings, as columns: their places in the text, what they are, and how many
-    brackets and braces are open behind each."""
+    brackets and braces are open after each."""
 
     place: Integers
     byte: Integers
@@ -279,7 +279,7 @@ class Nesting:
         return Marks(place[chosen], byte[chosen], depth[chosen])
 
     def _unescaped(self, place: Integers, byte: Integers, size: int) -> Integers:
-        """Which marks of a part of `size` bytes are neither backslashes nor behind one that escapes them."""
+        """Which marks of a part of `size` bytes are neither backslashes nor after one that escapes them."""
         slash = place[byte == _BACKSLASH]
         if self._escaped:
             slash = np.append(-1, slash)

@@ -17,7 +17,8 @@ _FEW = 0.01  # of the events
 
 @dataclass(frozen=True)
 class Events:
-    """What a trace holds: events of the `host` and of the `device`, allocations, and what else the file says, `about`.
+    """The content of a trace: events of the `host` and of the `device`, allocations, and what else the file says,
+    `about`.
 
     All are of one process group's rank. A trace of several is to have a column of ranks in both; threads and devices
     of another rank are lanes and devices like others.
@@ -32,7 +33,7 @@ class Events:
 def read_events(path: Path, wanted: Callable[[str], bool]) -> Events:
     """The events of the trace at `path`; `wanted` says by name which operators' arguments are kept.
 
-    Raises `InputError` for a file that cannot be read, is damaged or is no trace.
+    Raises `InputError` for a file that cannot be read, is damaged or is not a trace.
     """
     events, remark = read_text(path, lambda text: _read(path, text, wanted))
     events.about.remarks += [remark] if remark else []

@@ -34,7 +34,7 @@ except ImportError:
 AGAIN = "Capture it again."
 RECORD = "Record one with torch.profiler (`perfkit capture -- COMMAND` does), and give its trace."
 PIECE = 1 << 19  # bytes of text decoded at once; twice as many take more memory and no less time
-# The largest real traces shrink about 40 times. What shrinks 250 times is no trace but a bomb.
+# The largest real traces shrink about 40 times. What shrinks 250 times is a bomb.
 _MOST_SHRUNK, _UNSUSPICIOUS = 250, 1 << 26
 _GZIP = b"\x1f\x8b"
 
@@ -79,7 +79,7 @@ def _unpacked(file: IO[bytes], path: Path) -> Iterator[bytes]:
         given += len(text)
         if given > _UNSUSPICIOUS and given > _MOST_SHRUNK * taken:
             raise InputError(
-                f"{path} grows more than {_MOST_SHRUNK} times when it is decompressed: that is no trace.",
+                f"{path} grows more than {_MOST_SHRUNK} times when it is decompressed: it is not a trace.",
                 "Give a trace that torch.profiler wrote.",
             )
         if text:
@@ -100,7 +100,7 @@ _NAMED = 3  # repaired texts that are quoted
 
 
 def read_text(path: Path, read: Callable[[Iterable[bytes]], T]) -> tuple[T, str]:
-    """What `read` makes of the text of the trace at `path`, and a sentence where that had to be repaired, else "".
+    """Return what `read` makes of the text of the trace at `path`, and a sentence if that had to be repaired, else "".
 
     Raises what `read` does.
     """
@@ -135,7 +135,7 @@ class _Repaired:
 
     @property
     def sentence(self) -> str:
-        """A sentence about the texts that were repaired; "" where only numbers were none."""
+        """A sentence about the texts that were repaired; "" where only numbers were repaired."""
         if not self.texts:
             return ""
         quoted = ", ".join(ascii(text[:60]) for text in list(self.texts)[:_NAMED])

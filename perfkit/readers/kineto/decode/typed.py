@@ -95,7 +95,7 @@ class Complete(msgspec.Struct, gc=False, frozen=True, tag_field="ph", tag="X"):
 
 
 class FlowStart(msgspec.Struct, gc=False, frozen=True, tag_field="ph", tag="s"):
-    """Where an arrow begins: at a launch, or at a forward operator (category `fwdbwd`)."""
+    """The beginning of an arrow: at a launch, or at a forward operator (category `fwdbwd`)."""
 
     id: Whole | str = -1
     pid: int | str = 0
@@ -105,7 +105,7 @@ class FlowStart(msgspec.Struct, gc=False, frozen=True, tag_field="ph", tag="s"):
 
 
 class FlowEnd(msgspec.Struct, gc=False, frozen=True, tag_field="ph", tag="f"):
-    """Where an arrow ends: at GPU work, or at an autograd node (category `fwdbwd`)."""
+    """The end of an arrow: at GPU work, or at an autograd node (category `fwdbwd`)."""
 
     id: Whole | str = -1
     pid: int | str = 0
@@ -118,7 +118,7 @@ class MemoryArgs(msgspec.Struct, gc=False, frozen=True, rename={
     "allocated": "Total Allocated", "reserved": "Total Reserved", "bytes": "Bytes", "device": "Device Type",
     "index": "Device Id", "address": "Addr",
 }):  # fmt: skip
-    """What PyTorch writes of an allocation or release: the bytes that the allocator holds from then on."""
+    """PyTorch's record of an allocation or release: the bytes that the allocator holds from then on."""
 
     allocated: float | None = None
     reserved: float | None = None
@@ -153,7 +153,7 @@ _Any: Any = functools.reduce(operator.or_, _OTHERS, Event)
 
 
 class _Top(msgspec.Struct, frozen=True):
-    """What a trace says of itself before and after its events."""
+    """The statements of a trace about itself before and after its events."""
 
     schemaVersion: Any = None
     deviceProperties: list[dict[str, Any]] = []
@@ -168,11 +168,11 @@ _one = msgspec.json.Decoder(_Any, strict=False)
 
 @dataclass
 class About:
-    """What the decoding learns besides the events: how many there were and could not be read, the devices, what the
-    trace says of its process group (`distributed`), perfkit's notes of what a program held (`held`), when its first
-    event began, in ns of the host's clock and as the file counts (`first_ns`), `remarks` (sentences about the file),
-    `unread` (how many events have a category that nothing reads), and whether the text around the events is as
-    torch.profiler writes it."""
+    """Facts found while decoding: how many there were and could not be read, the devices, the trace's record of its
+    process group (`distributed`), perfkit's notes of what a program held (`held`), when its first event began, in ns of
+    the host's clock and as the file counts (`first_ns`), `remarks` (sentences about the file), `unread` (how many
+    events have a category that nothing reads), and whether the text around the events is as torch.profiler writes
+    it."""
 
     events: int = 0
     lost: int = 0
@@ -200,7 +200,7 @@ def decode(path: Path, found: About, text: Iterable[bytes]) -> Iterator[list[Eve
     """The events of the trace at `path`, whose `text` comes in blocks, in lists, and into `found` what else it says.
 
     A list is to be used before the next one is asked for. Raises `InputError` when the file cannot be read, is damaged
-    or is no trace; then nothing that came before counts.
+    or is not a trace; then nothing that came before counts.
     """
     pieces = Pieces(path, text)
     yield from pieces.decoded(functools.partial(_list, found=found))
@@ -235,7 +235,7 @@ def _list(text: memoryview, found: About) -> list[Event]:
 
 def _leniently(items: Iterable[msgspec.Raw], found: About, text: memoryview) -> list[Event]:
     """Decode event by event; those with fields of an unexpected type are counted and left out."""
-    str(text, "utf-8")  # what is no UTF-8 is damage, also where nobody looks
+    str(text, "utf-8")  # other than UTF-8 is damage, also where nobody looks
     events: list[Event] = []
     for item in items:
         found.events += 1

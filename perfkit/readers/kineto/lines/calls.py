@@ -52,7 +52,7 @@ def matched(first: list[str], second: list[str]) -> Integers:
 
 
 def _alike(first: list[str], second: list[str]) -> int:
-    """How many names two lists begin with alike."""
+    """Return how many names two lists begin with alike."""
     count = 0
     for one, other in zip(first, second, strict=False):
         if one != other:

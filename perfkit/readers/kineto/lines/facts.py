@@ -1,4 +1,4 @@
-"""What the lines of a trace took, summed by line: the host's time, Python's, the GPU's idle time, kernels, waits."""
+"""Time of the lines of a trace, summed by line: the host's time, Python's, the GPU's idle time, kernels, waits."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def _share_out(frames: list[Frame], amounts: dict[str, Any]) -> None:
 
 
 def _main_library(host: HostEvents, lined: Lined) -> dict[int, str]:
-    """Of each line the library's frame in which its operators take the most time."""
+    """Return for each line the library's frame in which its operators take the most time."""
     both = np.flatnonzero((lined.caller >= 0) & (lined.library >= 0))
     pairs, which = np.unique(
         np.stack([lined.caller[both], lined.library[both]], 1).reshape(-1, 2), axis=0, return_inverse=True

@@ -44,7 +44,7 @@ class Lines:
             return None
         stacks = stacks_of(events.host)
         if stacks is None:
-            self.problem = f"There are no source lines: {path.name} holds none."
+            self.problem = f"There are no source lines: {path.name} lacks them."
             return None
         placed = place(events.host, events.device)
         other = Traced(events.host, placed.places, placed.steps)

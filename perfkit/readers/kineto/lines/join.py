@@ -91,7 +91,8 @@ def _names(host: HostEvents, events: Integers) -> list[str]:
 
 
 def _inside_nodes(places: Place, stacks: Stacks) -> Booleans:
-    """Whether the user's frame of each event lies inside the autograd node around it: a hook, a function of its own."""
+    """Return whether the user's frame of each event is inside the autograd node around it: a hook, a function of its
+    own."""
     inside: Booleans = (places.node >= 0) & (stacks.mark > places.node)
     return inside
 
@@ -115,7 +116,7 @@ def _key(trace: Traced, event: int) -> tuple[str, int, str]:
 
 
 def _unambiguous(other: Traced, calls: Integers, stacks: Stacks) -> dict[tuple[str, int, str], int]:
-    """Of each kind of call, by name and module, an event, where all such have the same line."""
+    """Return an event of each kind of call, by name and module, where all such have the same line."""
     found: dict[tuple[str, int, str], set[int]] = defaultdict(set)
     example: dict[tuple[str, int, str], int] = {}
     for event in calls.tolist():
@@ -126,7 +127,7 @@ def _unambiguous(other: Traced, calls: Integers, stacks: Stacks) -> dict[tuple[s
 
 
 def _own_pieces(trace: Traced, stacks: Stacks, step: int) -> list[tuple[int, int, int]]:
-    """What lines the step's thread went through, by the stacks of the trace itself: start, end, frame."""
+    """Return what lines the step's thread went through, by the stacks of the trace itself: start, end, frame."""
     lane, start, end = trace.steps.lane, int(trace.steps.start[step]), int(trace.steps.end[step])
     chosen = stacks.is_mark if stacks.is_mark.any() else trace.calls & (trace.host.category == OPERATOR)
     pieces = own_times(trace.host, chosen, stacks.user, lane)

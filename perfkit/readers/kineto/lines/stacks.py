@@ -83,7 +83,7 @@ def _of_torch(name: str) -> tuple[Frame, bool] | None:
 
 
 def is_library(path: str) -> bool:
-    """Whether a path in a trace is that of the standard library or of an installed package."""
+    """Return whether a path in a trace is that of the standard library or of an installed package."""
     first = path.replace("\\", "/").lstrip("./").partition("/")[0]
     alone = first.removesuffix(".py")
     if _INSTALLED.search(path.replace("\\", "/")):

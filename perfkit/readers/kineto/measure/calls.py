@@ -1,10 +1,10 @@
 """Kinds of calls: operators with the same name, shapes, dtypes and scalars are parsed and costed once.
 
 A launch of a generated Triton kernel is an operator called like the kernel, with the shapes of all tensors in and out
-and the sizes of its loops, in the order: changed in place, inputs, outputs, sizes. The trace does not tell which tensor
-is which, so each counts once, the last one as written: a lower bound where a tensor is changed in place. A tensor larger
-than the loops cannot be touched as a whole (a gather from an embedding table): it counts as many elements as there are
-steps.
+and the sizes of its loops, in the order: changed in place, inputs, outputs, sizes. The trace does not show which tensor
+is which, so each counts once, the last one as written: a lower bound where a tensor is changed in place. A tensor
+larger than the loops cannot be touched as a whole (a gather from an embedding table): it counts as many elements as
+there are steps.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _SHOWN = 4  # tensors of a list that the description names
 
 @dataclass(frozen=True)
 class KindOfCall:
-    """What is known of every call of one kind: shapes as text, and its cost. None: unknown.
+    """Knowledge of every call of one kind: shapes as text, and its cost. None: unknown.
 
     `parts`: the GPU kernels that share this cost, by a pattern of their names, where it is known that they do.
     """
@@ -36,7 +36,7 @@ class KindOfCall:
 
 
 def call_of(key: Key, list_dtype: str, matmul_precision: str) -> Call:
-    """The call behind `key`; without arguments when none were recorded. `list_dtype` is that of lists of tensors."""
+    """Return the call of `key`; without arguments when none were recorded. `list_dtype` is that of lists of tensors."""
     name, *texts = key
     fields = ("Input Dims", "Input type", "Input Strides", "Concrete Inputs")
     arguments = {field: decoded(text) for field, text in zip(fields, texts, strict=True) if text}
@@ -73,12 +73,12 @@ def _words(argument: Argument) -> str:
     return f"({', '.join(_words(t) for t in tensors[:_SHOWN])}{more})"
 
 
-# Templates and user-written kernels visit elements more than once, or in ways that their sizes do not tell.
+# Templates and user-written kernels visit elements more than once, or in ways that their sizes do not show.
 _LOOPS = re.compile(r"^triton_(poi|red|per)_")
 
 
 def is_triton(name: str) -> bool:
-    """Whether an operator of this name is a generated kernel's launch."""
+    """Return whether an operator of this name is a generated kernel's launch."""
     return name.startswith("triton_")
 
 
@@ -93,7 +93,7 @@ def triton_cost(call: Call) -> Cost | None:
 
 
 def _steps(call: Call) -> float:
-    """How many elements the kernel's loops visit; infinite where its sizes are not recorded."""
+    """Return how many elements the kernel's loops visit; infinite where its sizes are not recorded."""
     sizes = [a for a in call.arguments if isinstance(a, int) and not isinstance(a, bool)]
     if not sizes or not _LOOPS.match(call.name) or any(n < 0 for n in sizes):
         return math.inf

@@ -1,4 +1,5 @@
-"""What CUDA graphs hold that a program captured by itself, by traces of their captures (`perfkit.programs.graphs`).
+"""The content of CUDA graphs that a program captured by itself, from traces of their captures
+(`perfkit.programs.graphs`).
 
 A capture launches in the order of the graph's nodes, and a graph of one stream runs in that order. So the nth activity
 of a replay is the nth launch of its capture, and has that launch's operator, module, pass and work. A graph is left
@@ -78,8 +79,8 @@ class Replayed:
         return self.launch >= 0
 
     def calls(self) -> Iterator[tuple[Booleans, Integers, list[KindOfCall], Integers]]:
-        """Of each capture the activities whose work is known, the call that each is of, counted over all replays, the
-        kinds of calls, and which of them each call is."""
+        """Yield for each capture the activities whose work is known, the call that each is of, counted over all
+        replays, the kinds of calls, and which of them each call is."""
         for number, capture in enumerate(self.captures):
             operator = capture.operators()
             which = self.capture == number
@@ -90,7 +91,7 @@ class Replayed:
             yield which, call, [capture.rows.kinds[one] for one in kinds.tolist()], kind
 
     def placement(self) -> list[Placement]:
-        """What captures say of the places of all activities."""
+        """Return what captures say of the places of all activities."""
         if not self.placed.any():
             return []
         each = [_places(capture) for capture in self.captures]
@@ -161,7 +162,7 @@ def _places(capture: Capture) -> dict[str, Coded]:
 def find_replayed(
     host: HostEvents, device: DeviceEvents, launches: Launches, captures: Mapping[int, Capture], costs: CostModel
 ) -> Replayed | None:
-    """Which launch of which capture each activity is that a replay ran; None where there are none.
+    """Which launch of which capture each activity is that a replay ran; None without any.
 
     Operators on long lists of tensors, which profilers leave out, get theirs in `captures` by what replays show.
     """
@@ -189,7 +190,7 @@ def find_replayed(
 
 
 def _complete(capture: Capture, device: DeviceEvents, replay: Integers, costs: CostModel) -> None:
-    """Give operators on lists whose tensors the capture does not tell these, by the blocks of the kernels in a
+    """Give operators on lists the tensors that the capture does not show, by the blocks of the kernels in a
     `replay`."""
     launch = np.full(len(device), -1, np.int64)
     launch[replay] = capture.launches
@@ -197,7 +198,7 @@ def _complete(capture: Capture, device: DeviceEvents, replay: Integers, costs: C
 
 
 def _fits(capture: Capture, kinds: Integers, families: Any, costs: CostModel) -> bool:
-    """Whether what a replay ran, of these kinds and families, may be what the capture launched, one by one."""
+    """Return whether what a replay ran, of these kinds and families, may be what the capture launched, one by one."""
     if not np.array_equal(capture.kind, kinds):
         return False
     operator, host = capture.operators(), capture.host

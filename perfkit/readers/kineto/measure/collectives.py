@@ -2,7 +2,7 @@
 
 New traces write collective, elements, dtype and group at the operator `record_param_comms` around the launch, or at the
 kernel itself. Older ones have a range `nccl:all_reduce` there, with the shape of the first tensor. Where the launch is
-not in the trace the kernel's name tells the collective.
+not in the trace the kernel's name gives the collective.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def messages_of(host: HostEvents, device: DeviceEvents, launch: Integers) -> lis
     ranges = (host.category == ANNOTATION) & host.named([n.startswith(_PREFIX) for n in host.names])
     by_operator = _around(host, launch[talks], host.message >= 0)
     by_range = _around(host, launch[talks], ranges)
-    # What tells the message of each activity, best first: codes of messages, a range's name and call, a kernel's name.
+    # The sources of an activity's message, best first: codes of messages, a range's name and call, a kernel's name.
     ways = (values_at(host.message, by_operator), values_at(host.name, by_range), values_at(host.call, by_range))
     told = np.stack([device.message[talks], *ways, device.name[talks]])
     distinct, which, count = np.unique(told, axis=1, return_inverse=True, return_counts=True)
@@ -50,7 +50,7 @@ def messages_of(host: HostEvents, device: DeviceEvents, launch: Integers) -> lis
 def _told(
     host: HostEvents, device: DeviceEvents, own: int, operators: int, range_: int, call: int, name: int
 ) -> Message:
-    """The message by the best of what tells it; −1 for what does not."""
+    """Return the message by the best source; −1 where none has it."""
     if own >= 0:
         return device.messages[own]
     if operators >= 0:
@@ -135,12 +135,13 @@ def _in_our_words(message: Message) -> Message:
 
 
 def _of_name(kernel: str) -> Message:
-    """A kernel's name tells only the collective."""
+    """Return the collective in a kernel's name, without the rest of its message."""
     return _UNKNOWN._replace(collective=collective_of(kernel))
 
 
 def message_of_range(host: HostEvents, name: int, call: int) -> Message:
-    """What a range such as `nccl:all_reduce` tells, given the codes of its name and call: the shape of a tensor."""
+    """Return the message of a range such as `nccl:all_reduce`, given the codes of its name and call: the shape of a
+    tensor."""
     collective = host.names[name].partition(":")[2]
     tensors = call_of(host.calls[call], "fp32", "fp32").tensors if call >= 0 else []
     if not tensors:
@@ -171,7 +172,8 @@ def about(events: Events, placed: Placed) -> dict[str, Any]:
 
 
 def _backend(said: dict[str, Any], groups: list[dict[str, Any]], on_gpu: bool) -> str:
-    """What carries the collectives. A group made without a name has one a kind of device: `cpu:gloo,cuda:nccl`."""
+    """Return the library of the collectives. A group made without a name has one a kind of device:
+    `cpu:gloo,cuda:nccl`."""
     if (told := _text(said.get("backend"))) not in ("", "undefined"):
         return told
     pairs = [pair.partition(":") for group in groups for pair in _text(group.get("backend_config")).split(",")]

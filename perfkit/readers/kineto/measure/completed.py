@@ -21,10 +21,10 @@ from perfkit.readers.kineto.measure.calls import KindOfCall, arguments_of, descr
 _RESIZE = "aten::resize_"
 _ALLOCATING = ("aten::empty_like", "aten::_empty_affine_quantized", _RESIZE)
 _PRODUCT = "quantized::linear"
-# Views inside of an operator that picks, whose arguments tell what it picks.
+# Views inside of an operator that picks: their arguments show what it picks.
 _VIEW, _INDEX = _VIEWS = ("aten::as_strided", "aten::reshape")
 _PICKING = ("aten::index", "aten::_index_put_impl_")
-# Operators whose arguments tell how many rows a sparse tensor holds; they do no work themselves.
+# Operators whose arguments show how many rows a sparse tensor holds; they do no work themselves.
 _ROWS = ("aten::to", "aten::narrow")
 _ASKING = ("aten::_values", "aten::_nnz", "aten::sparse_dim")
 _ADD = ("aten::add", "aten::add_")
@@ -57,7 +57,7 @@ def _packed(host: HostEvents, kind: Integers, kinds: list[KindOfCall], costs: Co
 
 
 def _shape(host: HostEvents, child: int) -> tuple[int, ...]:
-    """The shape that an allocation makes; empty where `child` is none, or was not recorded."""
+    """The shape that an allocation makes; empty where `child` makes none, or it was not recorded."""
     name = host.names[host.name[child]]
     given = arguments_of(host, child)[name == _RESIZE :] if name in _ALLOCATING else ()
     first: Argument = given[0] if given else None
@@ -122,7 +122,7 @@ def _flat(x: TensorSpec, indices: tuple[TensorSpec, ...], picked: int) -> Tensor
 def _sparse(host: HostEvents, kind: Integers, kinds: list[KindOfCall], costs: CostModel) -> None:
     """Give working operators on sparse tensors the shapes and cost of the rows that these hold.
 
-    `kind` tells for each event its kind of call in `kinds`, −1 for none; both are changed in place.
+    `kind` has for each event its kind of call in `kinds`, −1 for none; both are changed in place.
     """
     asking = host.named([name in _ASKING for name in host.names]) & (host.parent >= 0)
     around = np.unique(host.parent[asking])
@@ -139,7 +139,7 @@ def _sparse(host: HostEvents, kind: Integers, kinds: list[KindOfCall], costs: Co
 
 
 def _real_calls(host: HostEvents, event: int, children: list[int]) -> list[tuple[int, Call]]:
-    """What `event`, and an `index` inside it, really do; a call without arguments, whose cost is unknown, otherwise."""
+    """Return the real calls of `event` and an `index` inside it; without arguments where the cost is unknown."""
     name, whole = host.names[host.name[event]], _tensors(host, event)
     inside = {host.names[host.name[c]]: c for c in children}
     values = _values(whole[0] if whole else None, [t for c in children for t in _converted(host, c)])
@@ -160,7 +160,7 @@ def _real_calls(host: HostEvents, event: int, children: list[int]) -> list[tuple
 
 
 def _coalescing(host: HostEvents, whole: list[TensorSpec], inside: dict[str, int]) -> Call:
-    """Sorted indices tell how many rows there were, the last `narrow` how many are left."""
+    """Return the call by sorted indices, which show how many rows there were, the last `narrow` how many are left."""
     entries = _tensors(host, inside["aten::sort"]) if "aten::sort" in inside else []
     kept = arguments_of(host, inside["aten::narrow"]) if "aten::narrow" in inside else ()
     if not (whole and entries and len(kept) > 3 and isinstance(kept[3], int)):

@@ -39,9 +39,9 @@ def facts(host: HostEvents, steps: Steps, group: dict[str, Any] | None) -> dict[
     """The fact `cpu_collectives`: a record of each, in the order of their starts; no fact without any.
 
     `start_ns` and `duration_ns` are of the range that the library's thread opens around it. One that begins in a step
-    ends with it at the latest: the thread tells the step that it is done, and may lose its core before it closes the
-    range. `step` is −1 outside the steps, `message_bytes` absent where the trace has no shapes. `group` is the only one
-    that they can be of (None: not known).
+    ends with it at the latest: the thread lets the step know that it is done, and may lose its core before it closes
+    the range. `step` is −1 outside the steps, `message_bytes` absent where the trace has no shapes. `group` is the
+    only one that they can be of (None: not known).
     """
     found = np.flatnonzero(host.named([n.startswith(CPU_COLLECTIVES) for n in host.names]))
     if not len(found):
@@ -94,7 +94,7 @@ def waits(host: HostEvents, cause: Integers, lane: int) -> Cover:
     if not len(found) or not len(marks):
         return Cover(host.start[:0], host.end[:0])
     pairs = zip(host.start[found].tolist(), host.end[found].tolist(), strict=True)
-    # Of each range the longest stretch, else the last one.
+    # The longest stretch of each range, else the last one.
     longest, last = np.array([_stretches(marks, *pair) for pair in pairs], np.int64).transpose(1, 2, 0)
     taken = _may_wait(host, cause, (low, high), *longest)
     begin, end, apart = np.where(taken, longest, last)
@@ -103,8 +103,8 @@ def waits(host: HostEvents, cause: Integers, lane: int) -> Cover:
 
 
 def _stretches(marks: Integers, start: int, end: int) -> list[tuple[int, int, int]]:
-    """Of a range [start, end) the longest stretch without any of `marks`, and the last: bounds, and how much later than
-    the range ends (less than 0: earlier) the first mark behind is."""
+    """Return the longest stretch of a range [start, end) without any of `marks`, and the last: bounds, and how much
+    later than the range ends (less than 0: earlier) the first mark after it is."""
     low, high = np.searchsorted(marks, [start, end], side="right")
     edges = np.concatenate([[start], marks[low:high], [end]])
     behind = np.append(edges[1:-1], marks[high] if high < len(marks) else _NEVER) - end
@@ -115,7 +115,7 @@ def _stretches(marks: Integers, start: int, end: int) -> list[tuple[int, int, in
 def _may_wait(
     host: HostEvents, cause: Integers, own: tuple[int, int], begin: Integers, end: Integers, apart: Integers
 ) -> Booleans:
-    """Whether in each stretch the thread with the events `own` stands still, and goes on soon enough."""
+    """Return whether in each stretch the thread with the events `own` waits, and goes on soon enough."""
     inner = _innermost(host, *own, begin)
     of = np.where(inner >= 0, cause[inner], OTHER)
     early = np.where(of == AUTOGRAD, end - begin, _EARLY_NS)

@@ -1,11 +1,11 @@
 """Operators on lists of more than 30 tensors (`_foreach_*`, fused optimizers), whose shapes the profiler leaves out.
 
 The lists of an optimizer are the model's parameters, or as many tensors of their shapes. Which these are the backward
-pass tells: each parameter's gradient is accumulated in a node of its own, with its shape. Whether an operator's list
-is that list its launches tell: multi-tensor kernels work on chunks of 65 536 elements, one thread block a chunk. Only
+pass shows: each parameter's gradient is accumulated in a node of its own, with its shape. Whether an operator's list
+is that list its launches show: multi-tensor kernels work on chunks of 65 536 elements, one thread block a chunk. Only
 where the number of blocks is exactly that of the list's chunks the list is taken; else the work stays unknown.
 
-On a CPU nothing launches. There a program of perfkit's own tells what its optimizer steps (`complete_recorded`).
+On a CPU nothing launches. There a program of perfkit's own records what its optimizer steps (`complete_recorded`).
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def complete_recorded(
 ) -> None:
     """Give fused optimizers with unrecorded lists the shapes and cost of `groups`, where a step calls one for each.
 
-    Nothing is known of a group without tensors: a step that frees its gradients at the end leaves none to tell.
+    Nothing is known of a group without tensors: a step that frees its gradients at the end leaves none.
     """
     calls = {code: call for code, call in _without_lists(host).items() if call.name.startswith(_FUSED)}
     if not calls or not groups or not all(groups):
@@ -81,7 +81,7 @@ def complete_recorded(
 
 
 def chunks(tensors: Specs) -> int:
-    """How many thread blocks a multi-tensor kernel uses for `tensors`, over all its launches."""
+    """Return how many thread blocks a multi-tensor kernel uses for `tensors`, over all its launches."""
     return sum(math.ceil(t.numel / _CHUNK) for t in tensors)
 
 
@@ -118,7 +118,7 @@ def _accumulated(host: HostEvents, step_of: Integers, step: int) -> list[TensorS
 
 
 def _candidates(gradients: list[TensorSpec]) -> Iterator[Specs]:
-    """What an optimizer's lists may be: all parameters, or those with or without weight decay by the usual rule.
+    """Yield what an optimizer's lists may be: all parameters, or those with or without weight decay by the usual rule.
 
     With micro-batches each gradient comes once for every one of them.
     """
@@ -151,7 +151,7 @@ def _filled(call: Call, tensors: Specs) -> Call:
 
 
 def _state_lists(call: Call) -> int:
-    """How many of a fused optimizer's lists are as large as the parameters; the others are empty, or steps."""
+    """Return how many of a fused optimizer's lists are as large as the parameters; the others are empty, or steps."""
     if "sgd" in call.name or "adagrad" in call.name:
         return 3
     return 5 if len(call.arguments) > 11 and call.arguments[11] is True else 4

@@ -1,7 +1,7 @@
 """Accounting of a step on a CPU: rows + gaps = the step's wall time, every gap with a cause. `idle` does it for a GPU.
 
 The step's own thread is partitioned by the self times of its events, so that the sum is exact by construction. Rows on
-other threads run beside it: the part of a gap that they cover is no gap (the union of intervals).
+other threads run at the same time: the part of a gap that they cover does not count (the union of intervals).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Accounting:
     long_gaps: list[dict[str, Any]] = field(default_factory=list)
 
     def facts(self) -> dict[str, Any]:
-        """The part of `KernelTable.facts` that tells where the profiled steps went."""
+        """The part of `KernelTable.facts` about where the profiled steps went."""
         return {
             "steps": len(self.step_ns),
             "step_ns": self.step_ns,
@@ -88,12 +88,12 @@ def account(events: HostEvents, steps: Steps, place: Place, rows: Rows, event_co
 
 
 def _uncovered(cover: Cover, start: Integers, end: Integers) -> Integers:
-    """How much of each interval [start, end) the cover leaves free, in ns."""
+    """Return how much of each interval [start, end) the cover leaves free, in ns."""
     return (end - start) - (cover.until(end) - cover.until(start))
 
 
 def _beside(cover: Cover, other: Cover, start: Integers, end: Integers) -> Integers:
-    """How much of each interval [start, end) lies in `cover` and not in the `other` one, in ns."""
+    """Return how much of each interval [start, end) is in `cover` and not in the `other` one, in ns."""
     both = Cover(np.concatenate([cover.start, other.start]), np.concatenate([cover.end, other.end]))
     return _uncovered(other, start, end) - _uncovered(both, start, end)
 
@@ -141,7 +141,7 @@ def _gap(cause: int, pass_: str | None, ns: int, count: int) -> dict[str, Any]:
 
 _LONG = 0.1  # of all steps
 _MOST = 3
-_COVERS = 0.8  # of a gap: so long is the event that names it
+_COVERS = 0.8  # of a gap: the share that an event covers at least to name it
 
 
 def long_gaps(

@@ -1,8 +1,8 @@
-"""The work of calls in generated code that the trace does not tell: what the compiler said of each call.
+"""The work of calls in generated code that the trace does not show: what the compiler recorded of each call.
 
-Two graphs may call different kernels by one name; then the call tells which it is. What a CUDA graph replays has no
-operator around it: the call that its code has there stands for the operator, and where a run of the code was not found
-a generated kernel's name.
+Two graphs may call different kernels by one name; then the call decides which it is. What a CUDA graph replays has no
+operator around it: the call that its code has there takes the place of the operator, and where a run of the code was
+not found a generated kernel's name.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from perfkit.tree.shares import Work
 
 
 def complete(host: HostEvents, rows: Rows, located: Located | None, declared: Mapping[str, DeclaredKernel]) -> None:
-    """Give generated kernels whose names alone do not tell their work that of their call, in place."""
+    """Give generated kernels the work of their call where their names alone do not show it, in place."""
     if located is None:
         return
     unknown = host.named([is_generated(name) and name not in declared for name in host.names]) & (rows.kind >= 0)

@@ -1,4 +1,4 @@
-"""What a trace tells about time on the GPU as a whole: busy and idle, copies, communication, streams, launch delays.
+"""Facts about time on the GPU as a whole: busy and idle, copies, communication, streams, launch delays.
 
 Times are whole ns over the capture unless said otherwise; overlap is always that of unions of intervals.
 """
@@ -82,7 +82,7 @@ def facts(
 
 
 def _part(device: DeviceEvents, chosen: Booleans) -> dict[str, Any]:
-    """How many activities are chosen, their time, and its share of all time of activities."""
+    """Return how many activities are chosen, their time, and its share of all time of activities."""
     time = length_of(device)
     total = int(time.sum())
     return {"activities": int(chosen.sum()), "ns": int(time[chosen].sum()), "share": _ratio(time[chosen].sum(), total)}
@@ -147,7 +147,7 @@ def _concurrency(device: DeviceEvents, names: Coded) -> dict[str, Any]:
 
 
 def _delay(calls: _Calls) -> dict[str, Any]:
-    """How far the host runs ahead: from the start of a kernel's launch call to the kernel's start.
+    """Return how far the host runs ahead: from the start of a kernel's launch call to the kernel's start.
 
     `growth_ns`: by how much the median of the last quarter of a step's launches exceeds that of the first, the median
     over the steps; it grows where the host launches faster than the GPU works. Graph replays count with one kernel.

@@ -1,4 +1,4 @@
-"""What a trace with GPU work tells by name: ranges with their kernels, copies, calls, collectives.
+"""Facts of a trace with GPU work by name: ranges with their kernels, copies, calls, collectives.
 
 Times are whole ns over the capture; overlap is that of unions of intervals.
 """
@@ -36,7 +36,7 @@ def cover_of(device: DeviceEvents, chosen: Booleans) -> Cover:
 
 
 def inside(cover: Cover, start: Integers, end: Integers) -> Integers:
-    """How much of [start, end) is covered, ns."""
+    """Return how much of [start, end) is covered, ns."""
     return cover.until(end) - cover.until(start)
 
 

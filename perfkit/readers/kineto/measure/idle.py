@@ -1,7 +1,7 @@
 """Why the GPU was idle: every idle stretch inside the steps, cut into pieces with a cause each.
 
 A stretch ends with an activity. Until the call that launched it returned, the host was not ready: the thread that held
-the launch up (`threads`) tells the cause. From there on the work was on its way ("latency"). Where the call had
+the launch up (`threads`) gives the cause. From there on the work was on its way ("latency"). Where the call had
 returned before the GPU fell idle, the host is not to blame: the GPU went from one piece of queued work to the next
 ("queued"), or to one that waited for another stream ("stream wait"). The pieces of a stretch add up to it by
 construction. docs/numbers.md defines each cause.
@@ -42,7 +42,7 @@ from perfkit.readers.kineto.measure.rows import (
 from perfkit.readers.kineto.measure.threads import Held, Spans, Threads
 
 LONG_CALL_NS = 1e6  # an operator that knows its kernel launches within tens of µs
-_HELD = 5  # operators that are told of
+_HELD = 5  # operators that are listed
 _OF_THE_GPU = (LATENCY, QUEUED, STREAM_WAIT)
 
 
@@ -65,7 +65,7 @@ class _Stretches:
 
 @dataclass
 class _Pieces:
-    """Parts of stretches: which `stretch`, its `cause`, ns, and the host event that tells its pass (−1: none);
+    """Parts of stretches: which `stretch`, its `cause`, ns, and the host event that has its pass (−1: none);
     `recorded`, how many events the profiler recorded in it on the thread that held the launch up."""
 
     stretch: Integers
@@ -144,7 +144,7 @@ def _held_by(host: HostEvents, found: _Pieces, launch: Integers, steps: int) -> 
 
 
 def _launches(host: HostEvents, launch: Integers) -> Integers:
-    """How many activities were launched inside each host event."""
+    """Return how many activities were launched inside each host event."""
     found = np.zeros(len(host), np.int64)
     around = launch[launch >= 0]
     while len(around):
@@ -184,7 +184,7 @@ def _ended(
     end: Integers,
     began: Integers,
 ) -> _Stretches:
-    """What ended each stretch; the last of a step ends with what starts after the step.
+    """Return what ended each stretch; the last of a step ends with what starts after the step.
 
     Where nothing does, or its launch is not in the trace, the thread of the steps is asked.
     """
@@ -201,7 +201,7 @@ def _ended(
 
 
 def _before_on_stream(device: DeviceEvents) -> Integers:
-    """When all earlier activities on the stream of each activity had ended; where there are none, long ago."""
+    """When all earlier activities on the stream of each activity had ended; long ago without any."""
     before = np.full(len(device), np.iinfo(np.int64).min)
     pair = device.device.astype(np.int64) * (int(device.stream.max()) + 2) + device.stream
     for value in np.unique(pair).tolist():
@@ -243,7 +243,7 @@ def _of_host(host: HostEvents, held: Held, causes: Integers, found: _Stretches, 
 
 
 def _begun(host: HostEvents, lane: Integers, start: Integers, end: Integers) -> Integers:
-    """How many events of a thread begin inside each interval [start, end)."""
+    """Return how many events of a thread begin inside each interval [start, end)."""
     count = np.zeros(len(lane), np.int64)
     for value in np.unique(lane).tolist():
         low, high = np.searchsorted(host.lane, [value, value + 1])

@@ -1,4 +1,4 @@
-"""Everything that is measured of placed events: the rows of the table with their work, and the facts beside it."""
+"""Everything that is measured of placed events: the rows of the table with their work, and its facts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from perfkit.tree.shares import CallSite
 
 @dataclass(frozen=True)
 class Known:
-    """What is known beside the trace: costs of operators, the work of generated kernels by their name in the trace,
+    """Knowledge besides the trace: costs of operators, the work of generated kernels by their name in the trace,
     the precision of products, what recording one event costs in ns (None: no estimate), the calls of compiled graphs,
     what each group of the optimizer steps, and traces of the captures of CUDA graphs by the number in their range."""
 
@@ -50,7 +50,7 @@ class Known:
 class Measured:
     """Columns of the table but for those that `perfkit.readers.finish` adds, facts, what could not be placed, the host
     event that each row is or was launched by (−1: unknown), and how many activities of replays the captures of their
-    graphs tell of."""
+    graphs show."""
 
     columns: dict[str, Any]
     facts: dict[str, Any]

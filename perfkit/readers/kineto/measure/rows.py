@@ -1,4 +1,4 @@
-"""What each host event does: the kinds of calls of operators that work, and the cause of every other event's time.
+"""The effect of each host event: the kinds of calls of operators that work, and the cause of every other event's time.
 
 The time of a row is the event's self time: its duration without the events inside it. So no time counts twice. For work
 not to count twice either, `settle` decides between an operator and the operators that it calls.
@@ -33,7 +33,7 @@ from perfkit.readers.kineto.measure.calls import KindOfCall, call_of, describe, 
 from perfkit.run_folder import DeclaredKernel
 from perfkit.table import FLOP_COLUMNS, RESOURCES
 
-# What an event's self time is, when it is not a row's; the last four are a GPU's, of work that was launched already.
+# The meaning of an event's self time, when it is not a row's; the last four are a GPU's, of launched work.
 CAUSES = (
     "dispatch", "allocation", profile_names.SYNC, "autograd", "Python", "profiler", "data", "other",
     profile_names.LAUNCH, profile_names.CUDA_ALLOCATION, profile_names.DRIVER, "another rank", "latency", "queued",
@@ -48,7 +48,7 @@ WORK = -1
 _KINDS = {"work": WORK, "view": DISPATCH, "dispatch": DISPATCH, "allocation": ALLOCATION, "sync": SYNC}
 _GENERATED = re.compile(r"^(graph_\d+_)?(cpp|triton)_")
 _COLLECTIVE_OPERATOR = "record_param_comms"
-# What CUPTI says of its own work; other overheads are the driver's.
+# CUPTI's names of its own work; other overheads are the driver's.
 PROFILERS_OWN = ("Buffer Flush", "Instrumentation", "Resource", "Activity Buffer Request", "UVM Activity Init")
 _MODE, _SUBCLASS = "PythonDispatchMode", "PythonSubclass"  # PyTorch's marks of what a mode or a subclass handles
 _ENGINE = "run_backward"  # the Python function that runs autograd's engine
@@ -87,7 +87,8 @@ def on_device(
 
 
 def wanted(costs: CostModel, declared: Mapping[str, DeclaredKernel]) -> Callable[[str], bool]:
-    """By name, whether the arguments of an operator or range are needed: those of work, and of what stands for it."""
+    """Return by name whether the arguments of an operator or range are needed: those of work, and of its
+    substitutes."""
     return lambda name: (
         _operator_cause(name, costs, declared) == WORK
         or costs.is_composite(name)
@@ -117,7 +118,8 @@ def classify(
 
 
 def fake(events: HostEvents) -> Booleans:
-    """What computes nothing: operators under a mode that a tensor subclass enters while it handles one of its own.
+    """Return the events that compute nothing: operators under a mode that a tensor subclass enters while it handles
+    one of its own.
 
     DTensor finds the shape of a result like that, with fake tensors of the whole size.
     """
@@ -129,7 +131,7 @@ def fake(events: HostEvents) -> Booleans:
 
 
 def is_generated(name: str) -> bool:
-    """Whether an operator of this name is a kernel that Inductor wrote."""
+    """Return whether an operator of this name is a kernel that Inductor wrote."""
     return _GENERATED.match(name) is not None
 
 
@@ -148,10 +150,10 @@ def _operator_cause(name: str, costs: CostModel, declared: Mapping[str, Declared
 
 
 def _range_causes(names: list[str]) -> list[int]:
-    """What the time directly inside a range or Python function is, with no operator open: Python code, except
+    """Return what the time directly inside a range or Python function is, with no operator open: Python code, except
 
     in the backward pass (autograd's engine, between two nodes), in a data loader, in a collective, and, where no pass
-    is marked, in a step (nothing tells what happened there).
+    is marked, in a step (what happened there is unknown).
     """
     passes_marked = any(n.startswith(PASS) for n in names)
 

@@ -30,7 +30,7 @@ from perfkit.readers.kineto.measure.calls import KindOfCall
 from perfkit.readers.kineto.measure.rows import DISPATCH, PYTHON_CODE, WORK, Rows, fake, kinds_of_calls, on_device
 from perfkit.run_folder import DeclaredKernel
 
-# Of an operator's own time: dispatch takes a few µs, and a thread that is put aside may make one call of it long.
+# Share of an operator's own time: dispatch takes a few µs, and a thread that is put aside may make one call of it long.
 _LONG_NS, _SEVERAL, _CERTAIN_NS = 20_000, 3, 200_000
 
 
@@ -88,7 +88,7 @@ class Settling:
     composites: Booleans  # operators that leave their work to others, as far as the cost model knows
     unfinished: Booleans
     above: Integers  # the innermost operator around each operator
-    inside: dict[int, list[int]] = field(default_factory=dict)  # the rows that stand for what an operator calls
+    inside: dict[int, list[int]] = field(default_factory=dict)  # the rows of what an operator calls
 
     def run(self) -> None:
         """Decide about every operator."""
@@ -121,21 +121,21 @@ class Settling:
             self._absorb(outer, found)
 
     def _works_itself(self, outer: int, found: list[int], lasting: set[int]) -> bool:
-        """Whether a composite is a row: nothing inside it does what it has to."""
+        """Return whether a composite is a row: nothing inside it does what it has to."""
         own, inner = self._cost(outer), [self._cost(r) for r in found]
         if own is None or not own.matrix_flop:
             return not found and outer in lasting
         return all(cost is not None for cost in inner) and not _multiply(inner, own)
 
     def _done_by(self, outer: int, called: list[int], found: list[int]) -> bool:
-        """Whether the operators inside `outer` do its work."""
+        """Return whether the operators inside `outer` do its work."""
         events = self.events
         name, own = events.names[events.name[outer]], self._cost(outer)
         names = {events.names[events.name[c]] for c in called}
         if name in names or self.costs.kind(name, names) == "dispatch":
             return True
         if self.costs.family(name) == "collective":
-            return False  # a library's thread does it; what is copied for that is no part of it
+            return False  # a library's thread does it; what is copied for that does not belong to it
         inner = [self._cost(r) for r in found]
         if own is not None:
             above = int(self.above[outer])
@@ -169,12 +169,12 @@ class Settling:
 
 
 def _multiply(inner: list[Cost | None], own: Cost) -> bool:
-    """Whether the costs `inner` have all products of `own`, if it has any."""
+    """Return whether the costs `inner` have all products of `own`, if it has any."""
     return 0 < own.matrix_flop <= sum(cost.matrix_flop for cost in inner if cost is not None)
 
 
 def _covers(inner: list[Cost | None], own: Cost) -> bool:
-    """Whether the costs `inner` have at least the FLOP of `own`, or its bytes where it computes nothing."""
+    """Return whether the costs `inner` have at least the FLOP of `own`, or its bytes where it computes nothing."""
     total = sum((cost for cost in inner if cost is not None), Cost())
     if own.total_flop:
         return total.total_flop >= own.total_flop

@@ -1,4 +1,4 @@
-"""What a program's own habits cost: waits for a value, tensors made of Python lists, compilation inside the steps.
+"""Costs of a program's own habits: waits for a value, tensors made of Python lists, compilation inside the steps.
 
 None of these is a row of the table, for no kernel runs meanwhile. All amounts are over the steps of the capture, in ns.
 """
@@ -70,7 +70,7 @@ def _value_reads(host: HostEvents, inside: Booleans, waits: Callable[[str], bool
 
 
 def _within(host: HostEvents, chosen: Booleans) -> Booleans:
-    """Whether each event lies inside a `chosen` one, itself not counted."""
+    """Return whether each event is inside a `chosen` one, itself not counted."""
     around = host.nearest(chosen)
     return (host.parent >= 0) & (around[np.maximum(host.parent, 0)] >= 0)
 
@@ -80,8 +80,8 @@ def _device_waits(
 ) -> tuple[Integers, Integers]:
     """The blocking calls of the steps' own thread, and how long the GPU idles for each.
 
-    The window of a wait lasts from the call to the next activity of the GPU that starts after it. Of the idle time in
-    it, ending the wait saves no more than the call itself took: by so much earlier the host would go on. The
+    The window of a wait lasts from the call to the next activity of the GPU that starts after it. Ending the wait
+    saves no more of the idle time in it than the call itself took: the host would go on earlier by that. The
     synchronisation that ends a step, outside any operator and with no launch after it, belongs to who measures.
     """
     blocks = (host.category == RUNTIME) & inside & (host.lane == steps.lane) & _named(host, blocks_host)
@@ -162,8 +162,8 @@ def _lists(host: HostEvents, places: Place, inside: Booleans) -> list[dict[str, 
     """Tensors made of Python lists (`torch.tensor(values)`), by module.
 
     They show as siblings `empty`, then no operator while the values are copied one by one, `to`, `lift_fresh`. Before
-    `empty` the list is walked once for its type and shape, which takes about as long as filling: so much of the time
-    before it counts too, as far as no other operator ran. Waiting for the GPU is no part of it.
+    `empty` the list is walked once for its type and shape, which takes about as long as filling: that much of the time
+    before it counts too, as far as no other operator ran. Waiting for the GPU does not count.
     """
     events, ns = conversions(host, inside)
     none = [""] * len(events)
@@ -190,7 +190,7 @@ def conversions(host: HostEvents, inside: Booleans) -> tuple[Integers, Integers]
 
 
 def _conversion(host: HostEvents, order: list[int], at: int, blocks: Integers) -> int:
-    """What making one tensor took, in ns, from the place of its `lift_fresh` among its siblings; 0: not of a list."""
+    """Return the ns of making one tensor, by the place of its `lift_fresh` among its siblings; 0: not of a list."""
 
     def name(i: int) -> str:
         same = (

@@ -1,4 +1,4 @@
-"""What the host's threads were in, moment by moment, and which of them held up a launch.
+"""States of the host's threads, moment by moment, and which of them held up a launch.
 
 A launch comes from one thread, and that thread may wait for another: the thread of the steps for autograd's while the
 backward pass runs, autograd's for the thread of the steps until it is called. A thread with an operator or a CUDA call
@@ -30,7 +30,7 @@ class Spans:
     end: Integers
 
     def holding(self, moments: Integers) -> Integers:
-        """The index of the interval that each moment lies in, or −1."""
+        """The index of the interval around each moment, or −1."""
         if not len(self.start):
             return np.full(len(moments), -1, np.int64)
         index = np.searchsorted(self.start, moments, side="right") - 1
@@ -43,7 +43,7 @@ class Held:
 
     `open`: an operator or CUDA call was open there. `between`: the last autograd node before, where the engine was
     between two nodes of a backward pass, else −1. `rank`: it waited for another rank; `recording`: the profiler held it
-    up. `seen`: the trace tells what the thread did at the time.
+    up. `seen`: the trace shows what the thread did at the time.
     """
 
     moments: Integers
@@ -78,7 +78,7 @@ class Threads:
         return self._threads[lane]
 
     def holding_up(self, lane: int) -> Held:
-        """Who held up the launches of thread `lane` in the times asked for."""
+        """Return the threads that held up the launches of thread `lane` in the times asked for."""
         main = self._steps.lane
         moments, states = self._states(frozenset((lane, main, *(t.lane for t in self._autograd))))
         chosen, mine = np.full(len(moments), main, np.int64), states[lane]
@@ -114,8 +114,8 @@ class Threads:
     def _held_up(self, thread: Thread) -> Spans:
         """When CUPTI's work for the profiler held a thread up.
 
-        Its records name no thread. It works in the one that made the last CUDA call before, and that stands still
-        meanwhile. Whoever stands still inside an operator or call for most of it, and until after its end, waits for
+        Its records name no thread. It works in the one that made the last CUDA call before, and that waits
+        meanwhile. A thread that waits inside an operator or call for most of it, and until after its end, waits for
         a lock: of CUPTI, or of the thread in which it works (as autograd does for NCCL's watchdog).
         """
         begin, end, whose = self._recording
@@ -126,7 +126,7 @@ class Threads:
 
     @cached_property
     def _recording(self) -> tuple[Integers, Integers, Integers]:
-        """Start and end of CUPTI's work for the profiler, and the thread in which it works (−1: none stands still)."""
+        """Start and end of CUPTI's work for the profiler, and the thread in which it works (−1: none waits)."""
         host = self._host
         names = host.named([n in PROFILERS_OWN for n in host.names])
         found = np.flatnonzero((host.category == OVERHEAD) & names)
@@ -201,7 +201,7 @@ class Thread:
         return _last(self.working.end, moments)
 
     def still(self, start: Integers, end: Integers) -> Booleans:
-        """Whether no operator or CUDA call began or ended inside each interval."""
+        """Return whether no operator or CUDA call began or ended inside each interval."""
         inside = np.searchsorted(self._marks, end, side="left") - np.searchsorted(self._marks, start, side="right")
         return np.asarray(inside <= 0)
 
@@ -220,7 +220,7 @@ class Thread:
 
 
 class _State:
-    """What a thread was in from each of `moments` to the next; columns as in `Held`."""
+    """Return the state of a thread from each of `moments` to the next; columns as in `Held`."""
 
     def __init__(self, thread: Thread, moments: Integers, within: Booleans, recording: Spans, waits: Spans) -> None:
         at = np.searchsorted(thread.moments, moments, side="right") - 1
@@ -257,7 +257,7 @@ def _spans(start: Integers, end: Integers) -> Spans:
 
 
 def _last(sorted_: Integers, moments: Integers) -> Integers:
-    """The last of `sorted_` that is not after each moment; long ago where there is none."""
+    """The last of `sorted_` that is not after each moment; long ago without one."""
     at = np.searchsorted(sorted_, moments, side="right") - 1
     return np.where(at >= 0, sorted_[np.maximum(at, 0)], _NEVER) if len(sorted_) else np.full(len(moments), _NEVER)
 

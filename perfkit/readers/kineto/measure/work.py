@@ -3,7 +3,7 @@
 An operator's FLOP and bytes belong to it as a whole; each activity gets its part by these rules:
 
 1. An activity belongs to the innermost operator of known cost around its launch.
-2. Of the operator's activities those with the name that takes the most time carry its cost (kernels before copies and
+2. The operator's activities with the name that takes the most time carry its cost (kernels before copies and
    fills; a kernel that only prepares or collects, such as split-K's reduction, comes last). Where that name was
    launched several times (a list of tensors in chunks) each launch gets a part by its thread blocks, else by its time.
 3. An operator of several kernels that share its work (`CostModel.parts`) is divided over them: by their names, and
@@ -12,10 +12,10 @@ An operator's FLOP and bytes belong to it as a whole; each activity gets its par
 4. The others help: they add no FLOP and no bytes to the operator's minimum. So they have 0 of both, origin "derived".
 5. Copies within a device and fills that no operator's cost covers move what the trace says, origin "counter". Copies
    between host and device have no bytes here, for no ceiling of the device bounds them; the facts hold them.
-6. A product of fp32 operators runs on the units that its kernel's name tells, whatever the program's setting: cuDNN
+6. A product of fp32 operators runs on the units of its kernel's name, whatever the program's setting: cuDNN
    takes TF32 for convolutions where products of matrices are in fp32.
-7. What a CUDA graph replays has no operator around it: the calls of a compiled graph stand for operators, by the same
-   rules; all else has no known work. Nor have collectives, which links bound.
+7. What a CUDA graph replays has no operator around it: the calls of a compiled graph take the place of operators, by
+the same rules; all else has no known work. Nor have collectives, which links bound.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def work_columns(
 ) -> dict[str, Any]:
     """Shapes, FLOP, bytes and their origins of every activity; absent where nothing is known.
 
-    `replayed` has the rows that do the work of replayed activities, −1 for none; they lie behind those of host events.
+    `replayed` has the rows that do the work of replayed activities, −1 for none; they come after those of host events.
     """
     launch = np.where(launches.replayed, -1, launches.call)
     owner = owners(host, rows, np.where(collectives(device), -1, launch))
@@ -87,7 +87,7 @@ def shares(device: DeviceEvents, owner: Integers, rows: Rows) -> Any:
     if not len(mine):
         return share
     time = (device.end - device.start)[mine].astype(float)
-    # One number for each pair of owner and name; the pair that leads stands for the owner.
+    # One number for each pair of owner and name; the first pair is the owner's.
     pairs, pair = np.unique(owner[mine].astype(np.int64) * len(device.names) + device.name[mine], return_inverse=True)
     total = np.bincount(pair, weights=time, minlength=len(pairs))
     rank = _ranks(device)
@@ -140,7 +140,7 @@ def _claimed(parts: Mapping[str, float], kernels: Sequence[int], names: Sequence
 
 
 def _named_units(result: dict[str, Any], device: DeviceEvents) -> None:
-    """Move the FLOP of fp32 products to the unit that their kernel's name tells."""
+    """Move the FLOP of fp32 products to the unit of their kernel's name."""
     full, tf32 = "flop_matrix_fp32", "flop_matrix_tf32"
     for source, target, said in ((full, tf32, _TF32), (tf32, full, _FP32)):
         if source in result:
@@ -221,7 +221,7 @@ def _moved(result: dict[str, Any], device: DeviceEvents, owner: Integers, main: 
 
 
 def _copies_within(device: DeviceEvents) -> Booleans:
-    """Whether each activity, if it is a copy, has both ends on a device."""
+    """Return whether each activity, where it is a copy, has both ends on a device."""
     flags = np.zeros(len(device.names), bool)
     for code in np.unique(device.name[device.kind == COPY]).tolist():
         name = device.names[code][:400]
