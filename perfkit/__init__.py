@@ -48,6 +48,7 @@ def profile(
     memory: bool = False,
     backend: str = "program",
     overwrite: bool = False,
+    lines: bool | None = None,
 ) -> Profile:
     """Record a few steps of a loop into the run folder `out` (None: a new one in runs/); see `perfkit.profiling`.
 
@@ -55,7 +56,7 @@ def profile(
     """
     from perfkit.profiling import Profile
 
-    return Profile(out, warmup, steps, memory, backend, overwrite)
+    return Profile(out, warmup, steps, memory, backend, overwrite, lines)
 
 
 def range(name: str) -> AbstractContextManager[None]:

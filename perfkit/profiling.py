@@ -33,7 +33,8 @@ R = TypeVar("R")
 
 
 class Profile:
-    """A recording of `steps` steps after `warmup` others, into the run folder `out`.
+    """A recording of `steps` steps after `warmup` others, into the run folder `out`, and of the source `lines` of one
+    further step (None: where that costs little).
 
     A context manager whose `step` the loop calls at the end of each step, or a decorator of a function that is one
     step: it ends by itself after the recorded steps. In a notebook it shows its report. Raises `UsageError` for numbers
@@ -48,11 +49,12 @@ class Profile:
         memory: bool = False,
         backend: str = "program",
         overwrite: bool = False,
+        lines: bool | None = None,
     ) -> None:
         if warmup < 1 or steps < 1:
             raise UsageError(f"warmup and steps are at least 1; they are {warmup} and {steps}.")
         self.out = Path(out) if out is not None else Path("runs") / f"profile-{time.strftime('%Y%m%d-%H%M%S')}"
-        self._order = Order(warmup=warmup, steps=steps, memory=memory)
+        self._order = Order(warmup=warmup, steps=steps, memory=memory, lines=lines)
         self._backend, self._overwrite = backend, overwrite
         self._watcher: Watcher | None = None
         self._result: Result | None = None

@@ -6,6 +6,7 @@
       BACKEND/                 one folder a backend; RUN is a TensorBoard logdir, each backend a run in it
         kernels.parquet        the kernel table
         *.pt.trace.json.gz     the torch.profiler trace; with --ranks one a rank: rank0.*, rank1.*, …
+        lines.json.gz          the trace of a step whose source lines are marked
         generated.txt          the program as the backend made it, where it makes one
         annotated.txt, .html   the same with what each line costs, with --annotate
         counters.ncu-rep       with --profiler ncu: what ncu wrote; its counters are joined onto kernels.parquet
@@ -33,6 +34,7 @@ MANIFEST = "run.json"
 CEILINGS = "ceilings.json"
 KERNELS = "kernels.parquet"
 GENERATED = "generated.txt"
+LINES = "lines.json.gz"
 ANNOTATED_TEXT, ANNOTATED_PAGE = "annotated.txt", "annotated.html"
 
 # Warnings on how a run timed a backend, which say nothing of what another measurement did with it.

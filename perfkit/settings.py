@@ -128,6 +128,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         bool,
         option("Record allocations: who holds the memory.", MEASURE, flags=("--memory", "--profile-memory")),
     ] = False
+    # None: where that costs little.
+    lines: Annotated[
+        bool | None,
+        option(
+            "Record source lines, in a step of their own; by default where that costs under 2 s.", MEASURE,
+            flags=("--lines/--no-lines",),
+        ),
+    ] = None  # fmt: skip
     launch_blocking: Annotated[bool, option("Wait for each GPU kernel (CUDA_LAUNCH_BLOCKING=1).", MEASURE)] = False
     weights: Annotated[str, option("random, a Hugging Face folder, or an llm.c checkpoint.", DATA, takes_part=True)] = (
         "random"

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from perfkit.analysis.results import BackendReport, Group, Report
+from perfkit.analysis.results import BackendReport, Group, LineTime, Report
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,6 +40,7 @@ class Difference(msgspec.Struct, kw_only=True):
     families: list[Change]
     operators: list[Change]
     kernels: list[Change]
+    lines: list[Change] = []  # source lines, by the host's time
     notes: list[str] = []
 
 
@@ -52,6 +53,7 @@ def difference(first: Report, second: Report, backends: tuple[str, str]) -> Diff
         families=_changes(a.families, b.families),
         operators=_changes(a.operators, b.operators),
         kernels=_changes(a.kernels, b.kernels),
+        lines=_lines(a.lines, b.lines),
         notes=_notes(first, second, a, b),
     )
 
@@ -73,6 +75,36 @@ def _changes(first: Sequence[Group], second: Sequence[Group]) -> list[Change]:
     keys = dict.fromkeys([*one, *other])
     changes = [_change(key[0], one.get(key, []), other.get(key, [])) for key in keys]
     return sorted(changes, key=lambda c: -abs(c.difference_ns))
+
+
+def _lines(first: Sequence[LineTime], second: Sequence[LineTime]) -> list[Change]:
+    """Lines by file, function and text: the number of a line changes with what is written above it."""
+    if not (first and second):
+        return []
+    one, other = _by_text(first), _by_text(second)
+    found = []
+    for key in dict.fromkeys([*one, *other]):
+        before, after = one.get(key, []), other.get(key, [])
+        ns, later = (sum(line.host_ns for line in lines) if lines else None for lines in (before, after))
+        example = (after or before)[0]
+        found.append(
+            Change(
+                key=f"{example.file}{f':{example.line}' if example.line else ''} in {example.function}",
+                shapes=example.code,
+                first_ns=ns,
+                second_ns=later,
+                difference_ns=(later or 0.0) - (ns or 0.0),
+                ratio=later / ns if ns and later is not None else None,
+            )
+        )
+    return sorted(found, key=lambda c: -abs(c.difference_ns))
+
+
+def _by_text(lines: Sequence[LineTime]) -> dict[tuple[str, str, str], list[LineTime]]:
+    found: dict[tuple[str, str, str], list[LineTime]] = {}
+    for line in lines:
+        found.setdefault((line.file, line.function, line.code or str(line.line)), []).append(line)
+    return found
 
 
 def _by_key(groups: Sequence[Group]) -> dict[tuple[str, str], list[Group]]:

@@ -32,9 +32,10 @@ def measure_of(rule: str) -> str:
 
 
 def by_measure(facts: Mapping[str, Any], measure: str) -> list[SourceLine]:
-    """The lines with the most of an amount, and their shares of what is known of it by line."""
+    """The lines with the most of an amount, and their shares of it."""
     entries = [entry for entry in facts.get("lines") or [] if entry.get(measure)]
-    return _largest([(entry, entry[measure]) for entry in entries])
+    unknown = (facts.get("unknown_lines") or {}).get(measure, 0.0)
+    return _largest([(entry, entry[measure]) for entry in entries], unknown)
 
 
 def by_rows(facts: Mapping[str, Any], lines: Sequence[str], time: Sequence[float]) -> list[SourceLine]:
@@ -42,9 +43,27 @@ def by_rows(facts: Mapping[str, Any], lines: Sequence[str], time: Sequence[float
     known = {entry["text"]: entry for entry in facts.get("lines") or []}
     total: dict[str, float] = {}
     for line, ns in zip(lines, time, strict=True):
-        if line:
-            total[line] = total.get(line, 0.0) + (ns if np.isfinite(ns) else 0.0)
-    return _largest([(known.get(line) or _parsed(line), ns) for line, ns in total.items()])
+        total[line] = total.get(line, 0.0) + (ns if np.isfinite(ns) else 0.0)
+    unknown = total.pop("", 0.0)
+    return _largest([(known.get(line) or _parsed(line), ns) for line, ns in total.items()], unknown)
+
+
+def longer(late: Mapping[str, Any], steps: int, others: Sequence[tuple[Mapping[str, Any], int]]) -> list[SourceLine]:
+    """The lines in which the host of one rank spends more time a step, waits in collectives left out, than the others
+    do on average; each of `others` has its facts and number of steps."""
+    usual: dict[str, float] = {}
+    known = [(facts["lines"], max(count, 1)) for facts, count in others if facts.get("lines")]
+    for lines, count in known:
+        for entry in lines:
+            usual[entry["text"]] = usual.get(entry["text"], 0.0) + entry["python_ns"] / count / len(known)
+    own = late.get("lines") if known else []
+    more = [(entry, entry["python_ns"] / max(steps, 1) - usual.get(entry["text"], 0.0)) for entry in own or []]
+    return _largest([(entry, ns) for entry, ns in more if ns > 0])
+
+
+def of_functions(compiled: Sequence[Mapping[str, Any]]) -> list[SourceLine]:
+    """The functions that a compiler compiled again, by their first lines, where it names them."""
+    return named([{**one, "exact": False} for one in compiled if one.get("file")])
 
 
 def named(lines: Sequence[Mapping[str, Any]]) -> list[SourceLine]:
@@ -52,8 +71,8 @@ def named(lines: Sequence[Mapping[str, Any]]) -> list[SourceLine]:
     return _largest([(line, float(line.get("count") or 1)) for line in lines])
 
 
-def _largest(found: Sequence[tuple[Mapping[str, Any], float]]) -> list[SourceLine]:
-    whole = sum(amount for _, amount in found)
+def _largest(found: Sequence[tuple[Mapping[str, Any], float]], unknown: float = 0.0) -> list[SourceLine]:
+    whole = unknown + sum(amount for _, amount in found)
     order = sorted(found, key=lambda one: -one[1])[:MOST]
     return [_line(entry, amount / whole) for entry, amount in order if whole and amount >= _LEAST * whole]
 

@@ -8,16 +8,17 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfkit import ranges, timing
 from perfkit.backends.interface import Program
 from perfkit.errors import RunFailed
-from perfkit.programs import held
+from perfkit.programs import held, order
 from perfkit.programs import profiler as profilers
-from perfkit.run_folder import Settings
+from perfkit.programs.lines import LineStep
+from perfkit.run_folder import LINES, Settings
 
 if TYPE_CHECKING:
     import torch
@@ -37,11 +38,18 @@ class Recording:
     scratch: tempfile.TemporaryDirectory[str]  # removed with the recording
     step_ns: list[float]
     event_cost_ns: float
+    notes: list[str] = field(default_factory=list)  # why there are no source lines, or not all
 
     @property
     def trace(self) -> Path:
         """Where the profiler wrote its trace."""
         return Path(self.scratch.name) / _PLAIN
+
+    @property
+    def lines(self) -> Path | None:
+        """Where the trace of the step with lines is; None where there is none."""
+        found = Path(self.scratch.name) / order.LINES
+        return found if found.is_file() else None
 
 
 @dataclass(frozen=True)
@@ -51,6 +59,7 @@ class Profile:
     trace: Path
     step_ns: list[float]
     event_cost_ns: float
+    lines: Path | None = None
 
 
 class Recorder:
@@ -104,8 +113,24 @@ class Recorder:
         # Export first: another profiler session clears the GPU's records of this one, and leaves zeros in their place.
         scratch = exported(self._profiler)
         del self._profiler
+        notes = self._record_lines(Path(scratch.name))
         # Of two measurements the less: what a moment in which others slowed this machine adds is not the profiler's.
-        return Recording(scratch, self._step_ns, min(self._event_cost_ns, profilers.event_cost_ns()))
+        return Recording(scratch, self._step_ns, min(self._event_cost_ns, profilers.event_cost_ns()), notes)
+
+    def _record_lines(self, folder: Path) -> list[str]:
+        """Record the source lines of one further step; why there are none. Ranks would have to agree on it."""
+        result = order.Result(step_ns=self._step_ns)
+        step = LineStep(order.Order(lines=self._settings.lines), folder, result)
+        if self._settings.ranks > 1 or not step.wanted:
+            return result.notes
+        with timing.collector_off():
+            step.begin(self._settings.device != "cpu")
+            try:
+                self._run(len(self._step_ns))
+                self._synchronize()
+            finally:
+                step.end()
+        return result.notes
 
 
 @contextlib.contextmanager
@@ -147,7 +172,8 @@ def exported(profiler: torch.profiler.profile) -> tempfile.TemporaryDirectory[st
 
 def write(recording: Recording, folder: Path, name: str = "") -> Profile:
     """Write the trace into `folder`, as `packed` does."""
-    return Profile(packed(recording.trace, folder, name), recording.step_ns, recording.event_cost_ns)
+    lines = packed_lines(recording.lines, folder) if recording.lines else None
+    return Profile(packed(recording.trace, folder, name), recording.step_ns, recording.event_cost_ns, lines)
 
 
 def packed(plain: Path, folder: Path, name: str = "") -> Path:
@@ -155,7 +181,15 @@ def packed(plain: Path, folder: Path, name: str = "") -> Path:
 
     They show what stands before the first dot as the worker's name: `name`, else the folder's.
     """
-    trace = folder / f"{name or folder.name}.{time.time_ns()}.pt.trace.json.gz"
+    return _compressed(plain, folder / f"{name or folder.name}.{time.time_ns()}.pt.trace.json.gz")
+
+
+def packed_lines(plain: Path, folder: Path) -> Path:
+    """The trace of a step with lines packed into `folder`, under a name that TensorBoard does not look for."""
+    return _compressed(plain, folder / LINES)
+
+
+def _compressed(plain: Path, trace: Path) -> Path:
     # torch's own compression works line by line, at level 9: eleven times as long.
     with open(plain, "rb") as source, gzip.open(trace, "wb", compresslevel=_COMPRESSION) as target:
         shutil.copyfileobj(source, target, 1 << 20)
@@ -187,5 +221,6 @@ def table_of(
         event_cost_ns=result.event_cost_ns,
         call_sites=program.call_sites(),
         stepped=program.stepped(),
+        lines=result.lines,
         expected=Expected(len(result.step_ns), settings.device != "cpu", timed_ns),
     )

@@ -188,6 +188,8 @@ def _record(name: str, plain: Path, result: Result, folder: Path) -> BackendRun:
     if (plain.parent / GENERATED).is_file():
         shutil.move(plain.parent / GENERATED, own / GENERATED)
         record.generated = GENERATED
+    if (plain.parent / LINES).is_file():
+        profile.packed_lines(plain.parent / LINES, own)
     try:
         table = _table(trace, result, plain.parent)
         if result.cpu_ns is not None and result.profiled_cpu_ns:

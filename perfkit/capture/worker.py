@@ -338,12 +338,14 @@ class Worker:
             with files.written(Path(folder), self.ranks, kept) as near:
                 result = profile.write(self._recording, near, f"rank{self.ranks.rank}" if self.ranks.size > 1 else "")
                 kept["trace"] = result.trace.name
+        notes = self._recording.notes
         del self._recording
         gc.collect()
         if self.ranks.rank:
             return kept  # the run's kernel table is rank 0's
         try:
             table = profile.table_of(self.program, self.workload, self.settings, result, self._timed_ns())
+            table.warnings += notes
         except UnusableProfile as error:
             return {**kept, "unusable": f"{error.reason}. {error.hint}", "trace_checks": error.checks}
         table.write(Path(folder) / KERNELS)

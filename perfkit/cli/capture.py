@@ -47,6 +47,7 @@ def capture(
     memory: Annotated[
         bool, typer.Option("--memory", help="Record allocations too: who holds the memory.", rich_help_panel=TORCH)
     ] = False,
+    lines: options.Lines = None,
     stop: Annotated[
         bool, typer.Option("--stop", help="End the program when the steps are recorded.", rich_help_panel=TORCH)
     ] = False,
@@ -128,7 +129,7 @@ def capture(
     if tool in (TORCH_TOOL, JOINED):
         nsight = {"nvtx": nvtx, "profiler_api": profiler_api, "time_limit": time_limit is not None, "json": as_json}
         form = Wanted(as_json=json_of(False, brief), limit=limit, on_stderr=True)
-        order = _order(warmup, steps, after, memory, stop, whole)
+        order = _order(warmup, steps, after, memory, stop, whole, lines)
         odd = given | nsight
         plan = _counters(odd, counter_set, clock_control, cache_control, time_limit, whole) if tool == JOINED else None
         _check(backend, odd)
@@ -193,14 +194,14 @@ def _counters(
     return counted.Plan(ncu=options, limit_s=time_limit)
 
 
-def _order(warmup: int, steps: int, after: float, memory: bool, stop: bool, whole: bool) -> Order:
+def _order(warmup: int, steps: int, after: float, memory: bool, stop: bool, whole: bool, lines: bool | None) -> Order:
     """What to record. Raises `UsageError` where the whole program is one step and others are asked for."""
     from perfkit.errors import UsageError
     from perfkit.programs.order import STEPS, WARMUP, Order
 
     if not whole:
-        return Order(warmup, steps, after, memory, stop)
-    given = {"warmup": warmup != WARMUP, "steps": steps != STEPS, "after": after > 0, "stop": stop}
+        return Order(warmup, steps, after, memory, stop, lines=lines)
+    given = {"warmup": warmup != WARMUP, "steps": steps != STEPS, "after": after > 0, "stop": stop, "lines": lines}
     odd = next((name for name, value in given.items() if value), None)
     if odd:
         raise UsageError(f"--{odd} is about steps, and --whole makes one of the program.", "Leave one of them out.")

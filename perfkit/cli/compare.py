@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 # The launches are in turns, of a process each: what these are does not apply, or is given otherwise.
 ASKED = without(
     ("generate", "executors", "ranks", "parallel", "hosts", "steps", "warmup", "profiler", "profile_memory",
-     "launch_blocking")
+     "lines", "launch_blocking")
 )  # fmt: skip
 MEASURE, VERDICT, OUTPUT = "Measured now", "Verdict and gate", "Output"
 REGRESSED, CANNOT_TELL = 1, 3

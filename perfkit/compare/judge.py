@@ -123,6 +123,7 @@ def _pair(first: Side, second: Side, rule: Rule, one: pd.DataFrame | None, other
         served=served.served(first, second, rule),
         operators=[] if unknown else changes.operators,
         kernels=[] if unknown else changes.kernels,
+        lines=changes.lines,
     )
 
 

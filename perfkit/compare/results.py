@@ -133,6 +133,7 @@ class Pair(msgspec.Struct, frozen=True, kw_only=True):
     served: list[Served] = []  # of sides that differ in their executors
     operators: list[Change]
     kernels: list[Change]
+    lines: list[Change] = []  # source lines, by the host's time of the profiled steps
 
 
 class Condition(msgspec.Struct, frozen=True, kw_only=True):

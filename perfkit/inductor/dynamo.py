@@ -14,6 +14,7 @@ class Compilations:
     def __init__(self) -> None:
         self._breaks_before = _graph_breaks()
         self._before = {id(metrics) for metrics in _metrics()}
+        self._stacks_before = len(_break_stacks())
 
     def breaks(self) -> dict[str, int]:
         """Graph breaks by the first line of their reason."""
@@ -33,6 +34,7 @@ class Compilations:
         return {
             "graphs": len(compiled),
             "graph_breaks": {reason.partition("\n")[0]: count for reason, count in self.breaks().items()},
+            "break_lines": _lines(_break_stacks()[self._stacks_before :]),
             "recompilations": [one for one in compiled if one["again"]],
         }
 
@@ -41,6 +43,22 @@ def _graph_breaks() -> dict[str, int]:
     """Graph breaks by reason that Dynamo has counted in this process so far."""
     utilities = sys.modules.get(_UTILITIES)  # not imported: nothing was compiled
     return dict(utilities.counters["graph_break"]) if utilities is not None else {}
+
+
+def _break_stacks() -> list[Any]:
+    """The user's stack at each graph break that Dynamo has met in this process so far."""
+    reasons = getattr(sys.modules.get(_UTILITIES), "graph_break_reasons", ())
+    return [getattr(one, "user_stack", None) for one in reasons]
+
+
+def _lines(stacks: list[Any]) -> list[dict[str, Any]]:
+    """The innermost line of each stack, and how often it comes."""
+    found: dict[tuple[str, int], dict[str, Any]] = {}
+    for frame in (stack[-1] for stack in stacks if stack):
+        named = {"file": frame.filename, "line": frame.lineno or 0, "function": frame.name, "code": frame.line or ""}
+        entry = found.setdefault((frame.filename, named["line"]), {**named, "count": 0})
+        entry["count"] += 1
+    return list(found.values())
 
 
 def _metrics() -> list[Any]:
@@ -60,6 +78,8 @@ def _compilation(metrics: Any) -> dict[str, Any]:
     return {
         "function": str(getattr(metrics, "co_name", "") or "a graph"),
         "again": number.isdigit() and number != "0",
+        "file": str(getattr(metrics, "co_filename", "") or ""),
+        "line": getattr(metrics, "co_firstlineno", None) or 0,
         "reason": reason.splitlines()[0] if reason else "",
         "ns": seconds * 1e9 if seconds else None,
     }

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from perfkit.inductor.dynamo import Compilations
 from perfkit.programs.models import Models
 from perfkit.programs.patches import Patches
 
@@ -28,6 +29,7 @@ class Compilation:
         self._open = contextlib.ExitStack()
         self._recording: Any = None  # an inductor.recording.Recording, once something is compiled
         self._options: dict[str, Any] = {}
+        self._compilations = Compilations()
 
     def install(self, patches: Patches) -> None:
         """Wait for a graph that Inductor compiles, where this torch has what tells of it."""
@@ -69,25 +71,25 @@ class Compilation:
     def _start(self) -> None:
         from torch._inductor import config
 
-        from perfkit.inductor.dynamo import Compilations
         from perfkit.inductor.recording import CPU_OPTIONS, Recording, recording
 
-        self._recording, self._compilations = Recording(), Compilations()
+        self._recording = Recording()
         known = config.get_config_copy()
         self._options = {name.replace("-", "_"): value for name, value in CPU_OPTIONS.items() if name in known}
         self._open.enter_context(recording(self._recording))
 
     def content(self) -> dict[str, Any]:
         """Call sites, work of kernels, and what Dynamo counted, as plain data; nothing where nothing was compiled."""
-        if self._recording is None:
-            return {}
+        counted = self._compilations.facts()
+        if self._recording is None:  # by another compiler than Inductor
+            return {"compiler": counted, "warnings": self._compilations.warnings()} if counted["graphs"] else {}
         from perfkit.inductor.work import work_of
 
         return {
             "call_sites": self._recording.graphs(),
             "kernels": {name: work_of(kernel) for name, kernel in self._recording.known().items()},
             "warnings": [*self._recording.said(), *self._compilations.warnings()],
-            "compiler": self._compilations.facts(),
+            "compiler": counted,
         }
 
     def write(self, folder: Path) -> None:

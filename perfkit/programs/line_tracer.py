@@ -10,7 +10,6 @@ with very many of them is marked as a whole from then on, by line 0.
 
 from __future__ import annotations
 
-import linecache
 import os
 import site
 import sys
@@ -213,7 +212,7 @@ class LineTracer:
 def kind_of(path: str) -> str:
     """Whose code a file holds: the user's, a library's, or nobody's who wants to read it."""
     if path.startswith("<"):
-        return USER if linecache.getline(path, 1) and not path.startswith(("<frozen", "<eval_with")) else HIDDEN
+        return USER if path.startswith(("<stdin>", "<ipython-input", "<python-input")) else HIDDEN
     real = os.path.abspath(path)
     if real.endswith(_BETWEEN):
         return HIDDEN

@@ -60,7 +60,7 @@ class LineStep:
         """The step begins."""
         self._thread = threading.get_ident()
         # PyTorch warns on stderr where memory is recorded: never unasked.
-        self._session.arm(on_gpu, self._order.memory, here_only=self._order.memory)
+        self._session.arm(on_gpu, self._order.memory)
         self._session.record()
         self._open.enter_context(ranges.step(0))
         self._tracer = LineTracer(LIMIT_S if self._order.lines is None else 0.0)

@@ -58,11 +58,10 @@ class Session:
         finally:
             _here.touching = before
 
-    def arm(self, on_gpu: bool, memory: bool, here_only: bool = False) -> None:
-        """Have the profiler warm up: what runs from here on is not recorded yet. With `here_only` it is of this thread
-        alone, which has to stop it."""
+    def arm(self, on_gpu: bool, memory: bool) -> None:
+        """Have the profiler warm up: what runs from here on is not recorded yet."""
         with self.touching():
-            self._profiler = profilers.of_all_threads(on_gpu, memory, here_only)
+            self._profiler = profilers.of_all_threads(on_gpu, memory)
             with profilers.silent(), without_notices_of_kineto():
                 self._profiler.prepare_trace()
 

@@ -22,7 +22,7 @@ _COLUMNS = (
     "duration_ns", "collective", "group", "message_bytes", "algorithm",
     "protocol",
 )  # fmt: skip
-_FACTS = ("step_ns", "per_step", "gaps", "idle", "origin_ns", "step_names", "distributed", "gpus")
+_FACTS = ("step_ns", "per_step", "gaps", "idle", "origin_ns", "step_names", "distributed", "gpus", "lines")
 _COMPUTING = ("gpu_kernel", "cpu_op")
 
 

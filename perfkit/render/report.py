@@ -20,6 +20,7 @@ from perfkit.render.phases import phases_tables
 from perfkit.render.ranks import ranks_tables
 from perfkit.render.serving import serving_table
 from perfkit.render.tables.fusion import fusion_tables
+from perfkit.render.tables.lines import lines as lines_table
 
 ROWS = 8  # of a table in the short form, which is about two screens
 FINDINGS = 5  # of one backend in the short form
@@ -188,6 +189,11 @@ def _memory(about: About) -> Iterator[Section]:
             yield msgspec.structs.replace(section, fold=about.alone)
 
 
+def _lines(about: About) -> Iterator[Section]:
+    """What each source line takes."""
+    yield from _of(lines_table(about.backend, about.rows), fold=about.alone, view="lines")
+
+
 def _kernels(about: About) -> Iterator[Section]:
     backend, rows, fold = about.backend, about.rows, about.doubtful
     if not backend.kernels:
@@ -277,7 +283,7 @@ OF_RUN: tuple[Callable[[Report, list[BackendReport]], Iterator[Section]], ...] =
     _backends, _phases, _ranks, _side_by_side,
 )  # fmt: skip
 OF_BACKEND: tuple[Callable[[About], Iterator[Section]], ...] = (
-    _findings, _roofline, _serving, _time, _kernels, _operators, _modules, _memory, _timeline, _advice, _symbols,
-    _correctness, _coverage, _missing,
+    _findings, _roofline, _serving, _time, _lines, _kernels, _operators, _modules, _memory, _timeline, _advice,
+    _symbols, _correctness, _coverage, _missing,
 )  # fmt: skip
 OF_MAKING: tuple[Callable[[Report, Form], Iterator[Section]], ...] = (_ceilings, _environment, _command)

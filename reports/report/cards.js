@@ -8,6 +8,7 @@ const VIEWS = {
   accounting: ({ backend }) => named(backend.accounting ? "Accounting" : backend.coverage ? "Coverage" : "Trace checks", accountingCard(backend)),
   fusion: ({ backend }) => named("Fusion", fusionCard(backend)),
   groups: ({ backend }) => groupsCard(backend),
+  lines: ({ backend }) => (backend.lines.length ? named("Lines", new LineTable(backend).node) : null),
   kernels: ({ kernels }) => kernels && named("Kernels", kernels.node),
   operators: ({ backend }) => (backend.operators.length ? named("Operators", new KernelTable({ kernels: backend.operators }, OPERATORS).node) : null),
   modules: ({ backend }) => (backend.tree && backend.tree.children.length ? named("Modules", new ModuleTree(backend.tree).node) : null),

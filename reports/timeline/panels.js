@@ -67,7 +67,7 @@ export function factsPanel(data, i, choose) {
     el("div", { class: "tl-groups" }, Object.entries(cells).filter(([, group]) => group.length).map(([title, group]) => factTable(title, group))));
 }
 
-const PLACE = new Set(["pass", "module", "operator", "range", "placed by", "short name", "family", "shapes", "order", "step", "layer", "device", "stream"]);
+const PLACE = new Set(["pass", "module", "operator", "line", "range", "placed by", "short name", "family", "shapes", "order", "step", "layer", "device", "stream"]);
 const LAUNCH = new Set(["grid", "block", "registers per thread", "shared memory", "occupancy", "waves"]);
 const groupOf = (name) => (PLACE.has(name) ? "Place" : LAUNCH.has(name) ? "Launch" : "Time and work");
 

@@ -6,30 +6,9 @@ import pytest
 from perfkit.readers.kineto.lines import calls
 from perfkit.readers.kineto.lines.stacks import Frame, _innermost, is_library
 from perfkit.readers.kineto.trace import read_trace
+from tests.support.lines.stacks import augment, record
 
 torch = pytest.importorskip("torch")
-
-
-def augment(x):
-    for i in range(3):
-        x = x + x[i, 0].item()
-    return x
-
-
-def step(model, x):
-    model(augment(x)).square().sum().backward()
-
-
-def recorded(path, **options):
-    """A trace of two steps by torch.profiler with stacks."""
-    model, x = torch.nn.Linear(8, 4), torch.randn(4, 8)
-    step(model, x)
-    activities = [torch.profiler.ProfilerActivity.CPU]
-    with torch.profiler.profile(activities=activities, record_shapes=True, with_stack=True, **options) as profiler:
-        for _ in range(2):
-            step(model, x)
-    profiler.export_chrome_trace(str(path))
-    return read_trace(path)
 
 
 def first_line(function):
@@ -41,10 +20,10 @@ def test_a_trace_with_stacks_is_used_as_it_is(with_frames, tmp_path):
     """By the frames, which are events, or where these are gone by the call stacks of operators."""
     path = tmp_path / "trace.json"
     config = torch._C._profiler._ExperimentalConfig(verbose=True)
-    table = recorded(path, experimental_config=config)
+    record(path, experimental_config=config)
     if not with_frames:
         path.write_text(path.read_text().replace('"cat": "python_function"', '"cat": "unread"'))
-        table = read_trace(path)
+    table = read_trace(path)
     entries = {entry["function"]: entry for entry in table.facts["lines"]}
     assert entries["augment"]["line"] == first_line(augment)
     assert not entries["augment"]["exact"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from perfkit import units
+from perfkit.analysis import source_lines
 from perfkit.analysis.results import Finding, Unjudged
 from perfkit.analysis.rules.base import ON_BOTH, Case, Rule
 from perfkit.analysis.words import listed, number
@@ -29,6 +30,7 @@ def _recompiled(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
             spent,
             case.unprofiled(spent),
             count=in_steps,
+            lines=source_lines.of_functions(counted),
         )
     elif counted and case.about.steps_run:
         total = sum(r["ns"] or 0.0 for r in counted)
@@ -40,6 +42,7 @@ def _recompiled(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
             0.0,
             count=len(counted) / case.about.steps_run,
             bounded=False,
+            lines=source_lines.of_functions(counted),
         )
 
 
@@ -87,6 +90,7 @@ def _breaks(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
         time,
         time,
         count=float(breaks),
+        lines=source_lines.named((case.about.compiler or {}).get("break_lines") or []),
     )
 
 

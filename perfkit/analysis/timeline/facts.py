@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _TEXT = {
-    "pass": "pass", "module": "module", "operator": "operator", "range": "range", "placed by": "placed_by",
-    "short name": "short_name", "family": "family", "shapes": "shapes",
+    "pass": "pass", "module": "module", "operator": "operator", "line": "line", "range": "range",
+    "placed by": "placed_by", "short name": "short_name", "family": "family", "shapes": "shapes",
     "collective": "collective", "group": "group", "algorithm": "algorithm", "protocol": "protocol",
 }  # fmt: skip
 Column = list[Any] | Reals

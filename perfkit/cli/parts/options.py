@@ -47,6 +47,13 @@ On = Annotated[
 RemotePython = Annotated[
     str, typer.Option(help="The Python to use there, or its environment's folder.", rich_help_panel=AFAR)
 ]
+Lines = Annotated[
+    bool | None,
+    typer.Option(
+        "--lines/--no-lines",
+        help="Record source lines, in a step of their own after the others; by default where that costs under 2 s.",
+    ),
+]
 NoReport = Annotated[bool, typer.Option("--no-report", hidden=True, help="Only record: `perfkit report` reports.")]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from perfkit.analysis.results import Unjudged
+from perfkit.analysis.results import SourceLine, Unjudged
 from perfkit.analysis.rules.base import Texts
 from perfkit.hardware.collectives.results import Sweep, sweep_for
 from perfkit.ranks import collectives
@@ -117,6 +117,7 @@ class RanksRule(Texts):
         ranks: Sequence[int] = (),
         between: tuple[float, float] | None = None,
         count: float = 0.0,
+        lines: Sequence[SourceLine] = (),
     ) -> RanksFinding:
         """A finding of this rule; times are ns a step, `between` the interval of the saving."""
         saving_ns = max(0.0, min(saving_ns, case.step_ns))
@@ -124,5 +125,5 @@ class RanksRule(Texts):
         return RanksFinding(
             name=self.name, title=title, evidence=evidence, remedy=self.remedy, time_ns=time_ns, saving_ns=saving_ns,
             share=saving_ns / case.step_ns if case.step_ns else 0.0, count=count, ranks=list(ranks),
-            saving_low_ns=low, saving_high_ns=high,
+            saving_low_ns=low, saving_high_ns=high, lines=list(lines),
         )  # fmt: skip

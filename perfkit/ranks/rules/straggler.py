@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
+from perfkit.analysis import source_lines
+from perfkit.analysis.results import SourceLine
 from perfkit.analysis.words import capital
 from perfkit.ranks import naming
 from perfkit.ranks.results import EQUAL_RANKS, RanksFinding, Straggler
@@ -23,8 +25,16 @@ def _one(rule: RanksRule, case: RanksCase, late: Straggler) -> RanksFinding:
     title = f"The others wait {text(late.late_ns.value, 'ns')} for rank {late.rank} in {_steps(late)}"
     evidence = f"{capital(_why(late))} {_between(late)}"
     return rule.finding(
-        case, title, evidence, _takes(late), _saves(late), ranks=[late.rank], between=(low, high), count=often
-    )
+        case, title, evidence, _takes(late), _saves(late), ranks=[late.rank], between=(low, high), count=often,
+        lines=_lines(case, late.rank),
+    )  # fmt: skip
+
+
+def _lines(case: RanksCase, rank: int) -> list[SourceLine]:
+    """The lines in which the late rank's host is longer than that of the others."""
+    late = [member for member in case.members if member.rank == rank]
+    others = [(member.facts, member.steps) for member in case.members if member.rank != rank]
+    return source_lines.longer(late[0].facts, late[0].steps, others) if late else []
 
 
 def _several(rule: RanksRule, case: RanksCase, group: Sequence[Straggler]) -> RanksFinding:

@@ -202,7 +202,7 @@ def _findings(report: RanksReport) -> Section:
     notes = []
     for number, found in enumerate(rows, 1):
         head, evidence, remedy = sentences.finding(found, "step")
-        notes += [f"{number}. {head} {evidence}", f"→ {remedy}"]
+        notes += [f"{number}. {head} {evidence}", *sentences.lines(found), f"→ {remedy}"]
     if report.unjudged:
         notes.append("Not judged: " + "; ".join(f"{one.rule} ({one.why})" for one in report.unjudged))
     return Section(

@@ -27,8 +27,14 @@ function finding(backend, f, largest, brief) {
     el("div", { class: "finding" }, el("strong", { class: "title" }, clean(f.title, 400)), el("code", { class: "minor" }, clean(f.name, 40)),
       el("span", { class: "saving" }, bar(f.saving_ns / largest, saving), el("span", { class: "minor" }, `${percent(f.share)} of the ${WHOLE[backend.per] || backend.per}`))),
     brief ? null : evidence,
+    f.lines.length ? el("ul", { class: "plain lines" }, f.lines.map(findingLine)) : null,
     el("p", { class: "remedy" }, "→ ", clean(f.remedy, 600)),
     brief ? el("details", {}, el("summary", {}, "Evidence"), evidence) : null);
+}
+
+// A source line that a finding is about, its share and its text.
+function findingLine(line) {
+  return el("li", {}, "at ", el("code", {}, clean(lineOf(line), 200)), ` ${percent(line.share)}`, line.code ? el("code", { class: "minor" }, ` ${clean(line.code, 200)}`) : null);
 }
 
 function adviceCard(backend) {

@@ -1,10 +1,10 @@
 // Two runs beside each other: by pass, kernel type, operator and kernel, the largest difference first.
 
-const DIFF_PARTS = [["passes", "By pass"], ["families", "By kernel type"], ["operators", "By operator"], ["kernels", "By kernel"]];
+const DIFF_PARTS = [["passes", "By pass"], ["families", "By kernel type"], ["operators", "By operator"], ["kernels", "By kernel"], ["lines", "By line"]];
 const FIRST_CHANGES = 30;
 
 function diffCard(difference, names) {
-  const parts = DIFF_PARTS.filter(([key]) => difference[key].length);
+  const parts = DIFF_PARTS.filter(([key]) => difference[key] && difference[key].length);
   const box = el("div", {});
   const show = (key) => box.replaceChildren(shortened(FIRST_CHANGES, difference[key], (rows) => changesTable(key, rows, difference)));
   if (parts.length) show(parts[0][0]);
@@ -26,12 +26,12 @@ function changesTable(key, rows, difference) {
   const largest = Math.max(...all.map((c) => Math.abs(c.difference_ns)), 1);
   const kind = key === "passes" ? "pass" : "family";
   const shares = all.some((c) => known(c.first_efficiency) || known(c.second_efficiency));
-  const label = (c) => (key === "kernels" ? [el("code", {}, clean(c.key, 140)), el("span", { class: "shapes" }, clean(c.shapes, 140))]
+  const label = (c) => (key === "kernels" || key === "lines" ? [el("code", {}, clean(c.key, 140)), el("span", { class: "shapes" }, clean(c.shapes, 140))]
     : key === "operators" ? el("code", {}, clean(c.key, 140)) : el("span", { class: "label" }, dot(c.key, kind), clean(c.key, 60)));
   const side = (head, pick) => ({ head, unit: times.suffix, right: true, cell: (c) => number(pick(c), times) });
   const plain = (head, pick, show) => ({ head, right: true, cell: (c) => show(pick(c)) });
   return plainTable([
-    { head: { passes: "Pass", families: "Type", operators: "Operator", kernels: "Kernel" }[key], first: true, cell: label },
+    { head: { passes: "Pass", families: "Type", operators: "Operator", kernels: "Kernel", lines: "Line (the host's time)" }[key], first: true, cell: label },
     side("First", (c) => c.first_ns), side("Second", (c) => c.second_ns),
     { head: "Difference", class: "timecell", cell: (c) => bar(Math.abs(c.difference_ns) / largest, signedAmount(c.difference_ns), c.difference_ns > 0 ? "poor" : "good") },
     plain("Ratio", (c) => c.ratio, (v) => (known(v) ? `${v.toFixed(2)}×` : ABSENT)),

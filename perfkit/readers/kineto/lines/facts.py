@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import linecache
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,12 +19,24 @@ from perfkit.readers.kineto.lines.join import Lined
 from perfkit.readers.kineto.lines.stacks import Frame
 
 _LOADING = (f"{PASS}loading", f"{LOADER}#")
+_INSTALLED = re.compile(r".*(/site-packages/|/dist-packages/|/lib/python3(\.\d+)?/)")
 _MOST = 500  # lines that are kept, those with the most time
 
 
+def short(frames: list[Frame]) -> list[Frame]:
+    """The frames with paths as short as they can be said: from the folder that the program runs in, from their package
+    on, else from the folder around all such files on."""
+    paths = {frame.file: shown(frame.file) for frame in frames}
+    far = [path for path, name in paths.items() if name == path and path.startswith(os.sep)]  # the user's files
+    around = os.path.dirname(os.path.commonpath([os.path.dirname(path) for path in far])) if far else ""
+    if around.strip(os.sep):
+        paths |= {path: os.path.relpath(path, around) for path in far}
+    return [frame._replace(file=paths[frame.file]) for frame in frames]
+
+
 def texts(frames: list[Frame]) -> list[str]:
-    """Each frame as it is shown, with the shortest path."""
-    return [text_of(frame._replace(file=shown(frame.file))) for frame in frames]
+    """Each frame as it is shown."""
+    return [text_of(frame) for frame in short(frames)]
 
 
 def text_of(frame: Frame) -> str:
@@ -34,10 +47,10 @@ def text_of(frame: Frame) -> str:
 
 
 def shown(path: str) -> str:
-    """A path as short as it can be said: from the folder that the program ran in, or from its package on."""
-    for part in ("/site-packages/", "/dist-packages/"):
-        if part in path:
-            return path.rpartition(part)[2]
+    """A path from the folder that the program ran in, or from its package on."""
+    installed = _INSTALLED.match(path)
+    if installed:
+        return path[installed.end() :]
     here = os.getcwd() + os.sep
     return path.removeprefix(here) if path.startswith(here) else path
 
@@ -53,14 +66,15 @@ def column(lined: Lined, events: Integers) -> Coded:
 def by_line(
     host: HostEvents, lined: Lined, idle: Cover | None, waits: Mapping[str, tuple[Integers, Integers]],
     bytes_: Mapping[int, float] | None, rows: tuple[Integers, Any], lane: int,
-) -> list[dict[str, Any]]:  # fmt: skip
-    """An entry for each line with all that it took, over the capture, in ns; the bytes are those of one step.
+) -> tuple[list[dict[str, Any]], dict[str, float]]:  # fmt: skip
+    """An entry for each line with all that it took, over the capture, in ns, and what no line is known of; the bytes
+    are those of one step.
 
     `idle` are the stretches in which a GPU was idle inside the steps; `waits` events and their ns by what they do (wait
     for a value or for a copy to a device, make tensors of lists); `rows` the host event and duration of each row;
     `lane` the thread of the steps.
     """
-    count = len(lined.frames)
+    count = len(lined.frames) + 1  # the last one, −1, stands for unknown
     pieces = lined.pieces
     length = pieces.end - pieces.start
     loading = host.named([name.startswith(_LOADING) for name in host.names])
@@ -87,17 +101,18 @@ def by_line(
     _share_out(lined.frames, amounts)
     found: list[dict[str, Any]] = []
     library = _main_library(host, lined)
-    for number, (frame, text) in enumerate(zip(lined.frames, texts(lined.frames), strict=True)):
+    unknown = {name: float(values[-1]) for name, values in amounts.items() if values is not None}
+    for number, (frame, path) in enumerate(zip(lined.frames, short(lined.frames), strict=True)):
         known = {name: float(values[number]) for name, values in amounts.items() if values is not None}
         if not any(known.values()) and not (bytes_ or {}).get(number):
             continue
         found.append(
-            {"text": text, "file": shown(frame.file), "line": frame.line, "function": frame.function}
+            {"text": text_of(path), "file": path.file, "line": frame.line, "function": frame.function}
             | {"exact": frame.exact, "code": code_of(frame), "library": library.get(number, "")}
             | known
             | ({"bytes": bytes_.get(number, 0.0)} if bytes_ is not None else {})
         )
-    return sorted(found, key=lambda one: -max(one["host_ns"], one["kernel_ns"]))[:_MOST]
+    return sorted(found, key=lambda one: -max(one["host_ns"], one["kernel_ns"]))[:_MOST], unknown
 
 
 def _taken(values: Integers, events: Integers) -> Integers:
@@ -111,8 +126,8 @@ def _frames_of(lined: Lined, events: Integers) -> Integers:
 
 
 def _summed(frame: Integers, amount: Any, count: int) -> Any:
-    known = frame >= 0
-    return np.bincount(frame[known], weights=np.asarray(amount, float)[known], minlength=count).astype(float)
+    place = np.where(frame >= 0, frame, count - 1)
+    return np.bincount(place, weights=np.asarray(amount, float), minlength=count).astype(float)
 
 
 def _share_out(frames: list[Frame], amounts: dict[str, Any]) -> None:

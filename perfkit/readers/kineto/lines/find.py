@@ -75,7 +75,9 @@ class Lines:
             "upload": (events[upload], length[events[upload]]),
             "list": (made, ns),
         }
-        found["lines"] = facts.by_line(host, self._lined, idle, waits, self._bytes, rows, placed.steps.lane)
+        found["lines"], found["unknown_lines"] = facts.by_line(
+            host, self._lined, idle, waits, self._bytes, rows, placed.steps.lane
+        )
 
 
 def _allocated(events: Events, lined: Lined) -> dict[int, float]:

@@ -1,0 +1,66 @@
+"""Source lines as a table: what each takes of the host, what it launches, waits for and allocates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from perfkit.analysis.results import BackendReport, LineTime
+from perfkit.compare.results import Pair
+from perfkit.render import sentences
+from perfkit.render.cells import Table, clean, column_scale, figures, table, words
+
+_CHANGED = 0.01  # of the host's time: a line that changed by less is not listed
+_NOTE = (
+    "Host is the time of the step's own thread, of which Python lies between operators. A line launches its kernels "
+    "itself, and those of its backward pass by being differentiated."
+)
+
+
+def lines(backend: BackendReport, limit: int | None = None) -> Table | None:
+    """The lines of `backend`, those with the most of the host's time first; None where none is known."""
+    known = backend.lines
+    if not known:
+        return None
+    rows = known[:limit]
+
+    def several(value: Callable[[LineTime], float | None]) -> list[float | None]:
+        """An amount of each row; absent in all where no row has any."""
+        found = [value(row) for row in rows]
+        return found if any(found) else [None] * len(found)
+
+    times = [row.host_ns for row in rows]
+    scale = column_scale([*times, *(row.kernel_ns for row in rows)], "ns")
+    left = len(known) - len(rows)
+    more = [f"{left} more {'line is' if left == 1 else 'lines are'} not shown."] if left else []
+    return table(
+        "Lines",
+        words("line", [sentences.line(row) for row in rows], name=True),
+        figures("host", times, "ns", scale=scale),
+        figures("Python", [row.python_ns for row in rows], "ns", scale=scale),
+        figures("GPU idle", several(lambda row: row.idle_ns), "ns", scale=scale),
+        figures("launches", [row.kernel_ns for row in rows], "ns", scale=scale),
+        figures("syncs", several(lambda row: row.waits), "count"),
+        figures("allocates", several(lambda row: row.bytes), "iB"),
+        words("code", [row.code for row in rows], priority=2, least=20),
+        notes=[*more, _NOTE],
+    )
+
+
+def changed_lines(pair: Pair, about: str = "", limit: int | None = None) -> Table | None:
+    """The lines whose time on the host changed between two sides by `_CHANGED` of all; None where none is known."""
+    whole = max(sum(line.first_ns or 0.0 for line in pair.lines), sum(line.second_ns or 0.0 for line in pair.lines))
+    rows = [line for line in pair.lines if abs(line.difference_ns) >= _CHANGED * whole > 0][:limit]
+    if not rows:
+        return None
+    scale = column_scale([value for row in rows for value in (row.first_ns, row.second_ns)], "ns")
+    return table(
+        f"Lines that changed{about}",
+        words("line", [row.key for row in rows], name=True),
+        figures(clean(pair.first, 24), [row.first_ns for row in rows], "ns", scale=scale),
+        figures(clean(pair.second, 24), [row.second_ns for row in rows], "ns", scale=scale),
+        words("code", [row.shapes for row in rows], priority=2, least=20),
+        notes=[
+            "The host's time of the profiled steps; a line is known by its text. Whether a change is more than noise, "
+            "this does not say."
+        ],
+    )

@@ -1,0 +1,91 @@
+"""Lines in what `perfkit capture`, `report` and `compare` show, and what the options do."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from perfkit.analysis import source_lines
+from perfkit.analysis.results import LineTime
+from perfkit.programs.order import LINES, Order
+from perfkit.render.tables.lines import lines as lines_table
+from tests.lines.test_planted import PROGRAM, planted
+from tests.support.programs.captured import capture
+
+pytestmark = pytest.mark.slow
+
+
+def captured(run_cli, out, *words, options=()):
+    found = run_cli(
+        ["capture", "--warmup", "4", "--steps", "2", *options, "--out", out, "--", *words], cwd=PROGRAM.parent
+    )
+    assert found.rc == 0, found.stderr
+    return found, json.loads((out / "report.json").read_text())
+
+
+def test_a_graph_break_has_its_line(run_cli, tmp_path):
+    _, report = captured(run_cli, tmp_path / "run", sys.executable, "planted.py", "break")
+    found = next(f for f in report["backends"][0]["findings"] if f["name"] == "graph-breaks")
+    assert [(Path(line["file"]).name, line["line"]) for line in found["lines"]] == [
+        ("planted.py", planted()["forward"])
+    ]
+
+
+def test_a_late_rank_has_its_line(tmp_path):
+    """Two ranks, of which the second sleeps before its forward pass."""
+    words = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+        str(PROGRAM),
+        "rank",
+    ]
+    found = capture(words, tmp_path, Order(warmup=4, steps=2), fresh=True)
+    tables = [found.table(number) for number in range(2)]
+    facts = [(table.facts, 2) for table in tables]
+    first = source_lines.longer(*facts[1], facts[:1])[0]
+    assert (first.line, first.function) == (planted()["uneven"], "uneven")
+
+
+def test_the_text_and_the_comparison_show_lines(run_cli, tmp_path):
+    slow, _ = captured(run_cli, tmp_path / "slow", sys.executable, "planted.py", "collate")
+    captured(run_cli, tmp_path / "fast", sys.executable, "planted.py", "collate", "healthy")
+    place = f"planted.py:{planted()['tokenized']} in tokenized"
+    assert f"at {place}" in slow.stderr
+    compared = run_cli(["compare", tmp_path / "slow", tmp_path / "fast"])
+    assert place in compared.stdout.partition("Lines that changed")[2]
+    assert (tmp_path / "slow" / "program" / "lines.json.gz").is_file()
+
+
+def test_without_lines_nothing_more_is_recorded(tmp_path):
+    words = [sys.executable, str(PROGRAM), "augment", "healthy"]
+    found = capture(words, tmp_path, Order(warmup=4, steps=2, lines=False))
+    path, result = found.recorded[0]
+    assert not (path / LINES).exists()
+    assert not result.notes
+    assert "lines" not in found.table().facts
+
+
+def test_a_program_that_ends_too_early_has_no_lines_and_says_so(tmp_path):
+    words = [sys.executable, str(PROGRAM), "augment", "healthy"]
+    path, result = capture(words, tmp_path, Order(warmup=11, steps=2)).recorded[0]
+    assert not (path / LINES).exists()
+    assert any("before the step after" in note for note in result.notes)
+
+
+def test_the_table_of_lines_leaves_out_what_no_line_has():
+    row = LineTime(
+        file="a.py", line=3, function="f", host_ns=2e6, python_ns=1e6, kernel_ns=5e5, kernels=2, waits=0, wait_ns=0,
+    )  # fmt: skip
+
+    class Backend:
+        lines = [row, row]
+
+    found = lines_table(Backend(), 1)
+    assert [column.header for column in found.columns] == ["line", "host", "Python", "launches"]
+    assert found.rows[0][0].text == "a.py:3 in f"
+    assert found.notes[0] == "1 more line is not shown."
