@@ -1,7 +1,6 @@
 """Any JSON text that means the same trace gives the same table: made traps, and traces at random layouts.
 
-`test_kineto_samples.py` tries real traces of 20 thousand events,
-`benchmarks/reading/kineto_layouts.py` six at 200 layouts.
+`test_kineto_samples.py` tries real traces of 20 thousand events.
 """
 
 from __future__ import annotations

@@ -107,7 +107,7 @@ def test_a_triton_kernel_of_2024(samples: Path) -> None:
 
 @pytest.mark.parametrize("name", ["ddp.rank0", "fsdp.rank1"])
 def test_a_trace_of_a_rank_at_a_random_layout(monkeypatch, tmp_path, samples, name):
-    """`benchmarks/reading/kineto_layouts.py` tries 200 layouts of these and of larger traces."""
+    """A real trace in another layout gives the same table, facts and warnings."""
     path, how = samples / "kineto" / "ranks" / f"{name}.json.gz", layout(random.Random(name))
     (tmp_path / "t.json").write_bytes(how.write(json.loads(gzip.decompress(path.read_bytes()))))
     expected = read_trace(path)
