@@ -5,9 +5,8 @@ This module and the catalog need neither torch nor a compiler; loading, running 
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfkit.errors import Unavailable
@@ -19,10 +18,9 @@ from perfkit.kernels.selection import use_version
 from perfkit.kernels.shapes import rows_and_columns
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
-    from perfkit.kernels.bound import Bound
-    from perfkit.kernels.checking import CheckResult
+    from perfkit.kernels.bound import bind
+    from perfkit.kernels.checking import check
+    from perfkit.kernels.register import direct, load
 
 __all__ = [
     "Family", "Gradient", "Implementation", "Operation",
@@ -30,6 +28,7 @@ __all__ = [
     "overlapping", "rows_and_columns", "unavailable", "use_version", "versions",
 ]  # fmt: skip
 
+_NEED_TORCH = {"bind": "bound", "check": "checking", "direct": "register", "load": "register"}  # name → its module
 _NO_TORCH = "PyTorch is not installed, and the kernels are operators of PyTorch."
 _GET_TORCH = "Install it: pip install 'perfkit[run]'."
 
@@ -41,53 +40,10 @@ def unavailable(device: str = "cpu") -> str | None:
     return device_unavailable(catalog(), device.split(":")[0])
 
 
-def load(extra_dirs: Iterable[str | Path] = ()) -> dict[str, Implementation]:
-    """Build and register every operation as `torch.ops.perfkit.NAME`; see `perfkit.kernels.register.load`."""
-    _need_torch()
-    from perfkit.kernels.register import load as load_and_register
-
-    return load_and_register(extra_dirs)
-
-
-def direct(name: str) -> Callable[..., Any]:
-    """A loaded operator without PyTorch's dispatcher, but under a profiler; see `perfkit.kernels.register.direct`."""
-    _need_torch()
-    from perfkit.kernels.register import direct as called_directly
-
-    return called_directly(name)
-
-
-def bind(
-    operation: Operation | str,
-    arguments: Sequence[Any],
-    outputs: Sequence[Tensor] = (),
-    accumulate: Collection[str] = (),
-) -> Bound:
-    """Bind an operation to inputs and outputs in memory of your own; see `perfkit.kernels.bound.bind`."""
-    _need_torch()
-    from perfkit.kernels.bound import bind as bind_to
-
-    return bind_to(operation, arguments, outputs, accumulate)
-
-
-def check(
-    operation: Operation | str,
-    version: int | None = None,
-    dtype: str = "fp32",
-    sizes: Mapping[str, int] | None = None,
-    inputs: Sequence[Any] | None = None,
-    seed: int | None = None,
-    extra_dirs: Iterable[str | Path] = (),
-    device: str = "cpu",
-    language: str | None = None,
-) -> list[CheckResult]:
-    """Compare one implementation with its reference in fp64; see `perfkit.kernels.checking.check`."""
-    _need_torch()
-    from perfkit.kernels.checking import check as run_check
-
-    return run_check(operation, version, dtype, sizes, inputs, seed, extra_dirs, device, language)
-
-
-def _need_torch() -> None:
+def __getattr__(name: str) -> Any:
+    """Import what needs torch when it is first asked for. Raises `Unavailable` without torch."""
+    if name not in _NEED_TORCH:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if importlib.util.find_spec("torch") is None:
         raise Unavailable(_NO_TORCH, _GET_TORCH)
+    return getattr(importlib.import_module(f"{__name__}.{_NEED_TORCH[name]}"), name)

@@ -359,9 +359,9 @@ def test_without_torch_the_catalog_is_there_and_loading_says_what_is_missing(mon
     monkeypatch.setattr(perfkit.kernels.importlib.util, "find_spec", lambda name: None)
     assert catalog()
     assert "PyTorch is not installed" in str(perfkit.kernels.unavailable())
-    for use in (load, lambda: check("gelu_forward")):
+    for name in ("load", "check", "bind", "direct"):
         with pytest.raises(Unavailable, match="PyTorch is not installed"):
-            use()
+            getattr(perfkit.kernels, name)
 
 
 def test_outputs_are_allocated_by_their_letters():
