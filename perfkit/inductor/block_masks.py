@@ -107,9 +107,12 @@ def _masked(node: Any, inputs: dict[Any, int]) -> Masked | None:
     mask, specs = node.args[place], call.arguments[place]
     if not isinstance(specs, tuple) or masks.is_dense(specs):
         return None
-    first = next(i for i, part in enumerate(specs) if isinstance(part, TensorSpec))
-    tensors = mask[first:]  # lengths stand before them, the sizes of a block behind
+    # Lengths come before the tensors, the sizes of a block after them.
+    first = next((i for i, part in enumerate(specs) if isinstance(part, TensorSpec)), len(specs))
+    tensors = mask[first:]
     sizes = [part for part in tensors if isinstance(part, int)]
+    if len(sizes) < 2:
+        return None  # sizes that change from call to call
     return Masked(call, place, tuple(inputs.get(one) for one in tensors[:4]), (sizes[0], sizes[1]))
 
 

@@ -276,10 +276,9 @@ def _join_warnings(
     moved = activity.of(COPY) & np.isin(activity.direction, MIGRATIONS)
     if moved.any():
         took = units.text(float((activity.end - activity.start)[moved].sum()), "ns")
-        found.append(
-            f"{int(moved.sum())} migrations of unified memory take {took}: page faults move them, not calls "
-            "(cudaMemPrefetchAsync moves them ahead)"
-        )
+        many = int(moved.sum())
+        some = "1 migration of unified memory takes" if many == 1 else f"{many} migrations of unified memory take"
+        found.append(f"{some} {took}: page faults move them, not calls (cudaMemPrefetchAsync moves them ahead)")
     lost = int(((launch < 0) & ~moved).sum())
     if lost and len(calls):
         found.append(f"{lost} of {len(launch)} GPU activities were launched outside the capture: no range holds them")
