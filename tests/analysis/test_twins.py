@@ -139,3 +139,26 @@ def test_of_a_capture_nothing_is_said_of_a_step() -> None:
     )
     found = {f.name: f for f in faults.analyse_table(made, None, "t.json").backends[0].findings}
     assert found["compare-with-all"].title.endswith("% of the capture")  # fmt: skip
+
+
+def test_products_of_scores_are_left_with_their_arithmetic() -> None:
+    """Bound by memory, for they write scores and read them: 100 MFLOP take 25 µs of 250 at the bf16 roof."""
+    shapes = {
+        "qk": ("matmul", "bmm", "bf16[16×512×64], bf16[16×64×512]", 100e6),
+        "softmax": ("softmax", "_softmax", "bf16[1×16×512×512]", 0.0),
+        "v": ("matmul", "bmm", "bf16[16×512×512], bf16[16×512×64]", 100e6),
+    }
+    rows = [
+        gpu(name, 250, family, by=by, shapes=text, moved=5 * MB, **({"flop_matrix_bf16": flop} if flop else {}))
+        for name, (family, by, text, flop) in shapes.items()
+    ]
+    found = named(report(rows, 750))
+    assert set(found) == {"unfused-attention"}  # nor are its kernels below their roof
+    assert found["unfused-attention"].saving_ns == pytest.approx(750e3 - 2 * 25e3)
+
+
+def test_one_pass_that_takes_no_less_is_no_saving_of_an_optimizer() -> None:
+    """One pass of 1.02 s was predicted for kernels of 748 ms: the saving became less than the gaps."""
+    rows = [cpu(name, 25, moved=8 * MB, **{"pass": "optimizer"}) for name in ("lerp_", "addcmul_", "addcdiv_") * 10]
+    found = named(report([product(), *rows], 2750, gaps=[gap("dispatch", 1000, "optimizer")]))["unfused-optimizer"]
+    assert found.saving_ns == pytest.approx(1000e3) and "One pass" not in found.evidence

@@ -9,7 +9,7 @@ import numpy as np
 from perfkit import units
 from perfkit.analysis import tensors
 from perfkit.analysis.results import Finding, Unjudged
-from perfkit.analysis.roofline.roof import ARITHMETIC, Booleans
+from perfkit.analysis.roofline.roof import Booleans, Reals
 from perfkit.analysis.rules.base import ON_BOTH, Case, Rule
 from perfkit.analysis.words import number, percent
 
@@ -32,10 +32,10 @@ def _written_out(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
     )
     rows = case.unclaimed(products | others)
     time = np.nan_to_num(case.judged.time)
-    by_arithmetic = products & case.judged.judged & np.isin(case.judged.bound, ARITHMETIC)
-    kept = np.where(by_arithmetic, case.judged.roof, np.where(products, time, 0.0))
+    kept = np.where(products, np.fmin(_arithmetic_ns(case), time), 0.0)
     moved = case.per_step(sum(touched[text] for text, one in zip(shapes, rows.tolist(), strict=True) if one))
-    sizes = " and ".join(sorted({f"{t:,} × {s:,}" for t, s, _ in scores})[:2])
+    largest = sorted(scores, key=lambda score: -score[2])
+    sizes = " and ".join(list(dict.fromkeys(f"{t:,} × {s:,}" for t, s, _ in largest))[:2])
     fallen_back = any("scaled_dot_product" in name for name in set(np.array(case.text("operator"), object)[rows]))
     yield rule.finding(
         case,
@@ -46,8 +46,19 @@ def _written_out(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
         case.time(rows),
         case.time(rows) - case.per_step(kept[rows].sum()),
         rows=rows,
+        saves=np.where(rows, time - kept, 0.0),
         remedy=_MATH if fallen_back else "",
     )
+
+
+def _arithmetic_ns(case: Case) -> Reals:
+    """Return the time of each row's matrix FLOP at the ceilings; NaN without one."""
+    rates = case.ceilings.compute if case.ceilings else {}
+    units_ = [name.removeprefix("flop_") for name in case.frame.columns if name.startswith("flop_matrix_")]
+    flop = np.nan_to_num(case.frame[[f"flop_{unit}" for unit in units_]].to_numpy(float))
+    rate = np.array([rates.get(unit) or np.nan for unit in units_])
+    took: Reals = np.where(flop > 0, flop / rate * 1e9, 0.0).sum(axis=1)
+    return np.where(flop.any(axis=1), took, np.nan)
 
 
 def _scores(case: Case) -> set[tuple[int, int, int]]:

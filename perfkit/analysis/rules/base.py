@@ -257,6 +257,7 @@ class Rule(Texts):
         kernels: Sequence[str] = (),
         remedy: str = "",
         bounded: bool = True,
+        saves: Reals | None = None,
         measure: str = "",
         lines: Sequence[SourceLine] = (),
     ) -> Finding:
@@ -281,7 +282,8 @@ class Rule(Texts):
         if rows is not None:
             case.claims.append((found, rows))
             time = np.where(rows, np.nan_to_num(case.judged.time), 0.0)
-            case.saved.append(time * min(1.0, saved_ns * case.steps / time.sum()) if time.any() else time)
+            even = time * min(1.0, saved_ns * case.steps / time.sum()) if time.any() else time
+            case.saved.append(even if saves is None else saves)
         return found
 
     def reason(self, label: str, text: str, saving_ns: float | None, remedy: str = "") -> Reason:

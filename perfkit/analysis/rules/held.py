@@ -20,6 +20,7 @@ _EQUAL = (
     "Keep shapes equal from step to step, so that what was found serves again, and run each shape once before the "
     "steps that count. torch.backends.cudnn.benchmark=False searches less."
 )
+_FEWER = "Use fused=True where the optimizer has it, or fewer and larger parameters (flattened, stacked)."
 _ONCE = "Make these calls once, before the steps: what they load or create can be kept."
 _ONE_BY_ONE = (
     "Choose an operator or a layout that does all of it in one kernel, replay the step as a CUDA graph, or let "
@@ -85,7 +86,10 @@ def _cause(case: Case, one: dict[str, Any]) -> tuple[str, str]:
         return f"It launches {many}, and the GPU idles {idle} before each of them", _ONE_BY_ONE
     inside = f". {_inside(case)}" if _in_calls(case, one) else ""
     known = "An operator that knows its kernel launches it within tens of µs"
-    return f"{known}; this one plans or compiles it first{inside}", "" if "attention" in one["operator"] else _EQUAL
+    if "_foreach_" in one["operator"]:
+        return f"{known}; this one goes over its list of tensors first{inside}", _FEWER
+    remedy = "" if "attention" in one["operator"] else _EQUAL
+    return f"{known}; this one plans or compiles it first{inside}", remedy
 
 
 def _without_launches(case: Case, one: dict[str, Any]) -> tuple[str, str]:

@@ -46,6 +46,8 @@ def _find(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
     products = bool((inside & case.is_in("family", ("matmul",))).any())
     sparse = any("sparse" in n or "coalesce" in n for n, is_in in zip(operators, inside, strict=True) if is_in)
     time, fewest = case.time(rows), None if products or sparse else _fewest(case, rows, operators)
+    if fewest and fewest[0] >= time:
+        fewest = None  # they move no more than that
     gaps = case.between(_gaps(case))
     least = (
         f" One pass over the parameters, gradients and state moves {units.text(fewest[1], 'B')}, and takes "

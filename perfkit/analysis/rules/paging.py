@@ -18,7 +18,7 @@ def _pages(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
         return
     fresh, system_ns = case.about.fresh_bytes, case.about.system_ns
     if fresh is None or system_ns is None:
-        yield rule.cannot("the profile does not have what a step takes from the kernel")
+        yield rule.cannot("the profile does not have the pages that a step takes from the system")
         return
     threads = max(1.0, float((case.about.environment.get("threads") or {}).get("count") or 1))
     time = system_ns / threads
