@@ -49,7 +49,7 @@ def report(
     training logs of llm.c (main.log), whose losses and evaluations it plots, and memory snapshots of PyTorch (.pickle),
     of which it says who holds the memory.
     """
-    from perfkit.cli.parts import memory, ranks, reported, styles, training
+    from perfkit.cli.parts import styles
     from perfkit.render.output import chosen
 
     answer = json_of(as_json, brief, select)
@@ -60,6 +60,16 @@ def report(
     if write:
         styles.report(paths, out, write, ".json" if as_json else ".txt")
         return 0
+    from perfkit.readers import archives
+
+    with archives.unpacked(paths) as files:
+        return int(_all(files, wanted, annotate, counters))
+
+
+def _all(paths: list[Path], wanted: Wanted, annotate: bool, counters: Path | None) -> bool:
+    """Report on all of them, those of a kind together; whether a profile is unusable."""
+    from perfkit.cli.parts import memory, ranks, reported, training
+
     with_hint = replace(wanted, hint=True)
     paths = training.report_logs(paths, with_hint, counters is not None)
     paths = memory.report_snapshots(paths, with_hint, counters is not None)
@@ -67,10 +77,10 @@ def report(
     paths = ranks.report_ranks(paths, with_hint)
     unusable = False
     for number, path in enumerate(paths):
-        if (number or given != len(paths)) and not answer:
+        if (number or given != len(paths)) and not wanted.as_json:
             print()  # each profile is a section of its own: what different profilers timed is never summed
         unusable |= reported.of_path(path, wanted, alone=len(paths) == 1, annotate=annotate, counters=counters)
-    return int(unusable)
+    return unusable
 
 
 def _check_annotate(annotate: bool, paths: list[Path], style: str) -> None:

@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 
 from perfkit.errors import InputError
@@ -57,7 +57,20 @@ class Head:
 
 
 def head_of(path: Path) -> Head:
-    """The head of the file at `path`. Raises `InputError` for one that is missing, empty or cannot be read."""
+    """Return the head of the file at `path`; asked for again, it is not read again.
+
+    Raises `InputError` for a file that is missing, empty or cannot be read.
+    """
+    try:
+        status = path.stat()
+    except OSError:  # opening it says why
+        return _head_of.__wrapped__(path, 0, 0)
+    return _head_of(path, status.st_mtime_ns, status.st_size)
+
+
+@lru_cache(maxsize=2)
+def _head_of(path: Path, changed: int, size: int) -> Head:
+    """The head of the file at `path`, which was last `changed` then and had that `size`."""
     try:
         with path.open("rb") as file:
             raw = file.read(SIZE)
