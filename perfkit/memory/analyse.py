@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from perfkit.memory import remedies
+from perfkit.memory.failure import of_failure
 from perfkit.memory.kinds import Kinds, Told, kinds_of
 from perfkit.memory.lifetimes import Allocations, allocated_over_time, allocations, reserved_over_time
 from perfkit.memory.moments import course, moment
@@ -39,7 +40,7 @@ def device_memory(snapshot: Snapshot, device: Device) -> DeviceMemory:
     found = allocations(device)
     trace, count = device.trace, len(device.trace)
     told = Told.of(snapshot.stacks) if any(snapshot.stacks) else None
-    known = [(count - 1, address, said) for address, said in snapshot.known.get(device.index, {}).items()]
+    known = [(count - 1, address, said) for address, said in snapshot.known.items()]
     kinds = kinds_of(told, trace, found, known)
     held, reserved = allocated_over_time(found, count), reserved_over_time(device)
     time_ns = (trace.time_us - trace.time_us[:1]) * 1000.0
@@ -64,6 +65,8 @@ def device_memory(snapshot: Snapshot, device: Device) -> DeviceMemory:
     made.notes = _notes(snapshot, device, found, made, highest - 1)
     optimizes = told.phase[found.stack] == OPTIMIZER if told else np.zeros(len(found), bool)
     made.remedies = remedies.of_device(found, kinds, count, optimizes, made)
+    if made.failures:
+        made.remedies = [*of_failure(snapshot, trace, told, made), *made.remedies]
     return made
 
 

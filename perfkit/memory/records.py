@@ -106,13 +106,23 @@ class Known:
     size: int = 0  # bytes of its storage
 
 
+@dataclass(frozen=True)
+class Retained:
+    """What the forward pass of one of a model's repeated blocks retained, besides its input, and how long it took."""
+
+    path: str
+    size: int
+    took_ns: float | None
+
+
 @dataclass
 class Snapshot:
-    """A whole snapshot. `known` is by device and address, where the program was watched by perfkit."""
+    """A whole snapshot. `known` by address, and `blocks`, are there where the program was watched by perfkit."""
 
     source: str
     devices: list[Device]
     stacks: list[Stack]
     settings: dict[str, Any] = field(default_factory=dict)
-    known: dict[int, dict[int, Known]] = field(default_factory=dict)
+    known: dict[int, Known] = field(default_factory=dict)
+    blocks: list[Retained] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)

@@ -29,7 +29,7 @@ class Held:
     def note(self, named: Iterable[Named]) -> None:
         """Note the addresses of some tensors now."""
         with ranges.mark(f"{HELD}{len(self._notes)}"):
-            self._notes.append([(kind, name, *place) for kind, name, one in named if (place := _place(one))])
+            self._notes.append([(kind, name, *where) for kind, name, one in named if (where := place(one))])
 
     def write(self, profiler: Any) -> None:
         """Write the notes into the trace of a profiler that records."""
@@ -61,7 +61,7 @@ def of_optimizer(optimizer: torch.optim.Optimizer, names: Mapping[int, str]) -> 
                     yield GRADIENTS, "", parameter.grad
 
 
-def _place(tensor: Any) -> tuple[int, int] | None:
+def place(tensor: Any) -> tuple[int, int] | None:
     """The address and the bytes of a tensor's storage; None for one that has none of its own."""
     import torch
 

@@ -12,6 +12,7 @@ VARIABLE = "PERFKIT_CAPTURE"  # names the order's file in the environment of a p
 ORDER, RESULT, TRACE = "order.json", "result.json", "trace.json"
 LINES = "lines.json"  # the trace of the step whose source lines are marked
 STARTED = "started"  # an empty file, made by each Python that finds perfkit
+SHORTAGE = "oom.pickle"  # the snapshot of an allocation that failed
 GRAPH = "graph-{}.json"  # the trace of a CUDA graph's capture, by the graph's number
 WARMUP, STEPS = 10, 3
 CUT = "The program was ended by a signal, or by os._exit, before its steps were recorded."

@@ -19,6 +19,7 @@ from perfkit.programs.marks import Marks
 from perfkit.programs.models import Models
 from perfkit.programs.patches import Patches
 from perfkit.programs.recorder import DONE, LINING, RECORDING, STARTING, WARMING, Recorder, captures_graph
+from perfkit.programs.shortage import Shortage
 from perfkit.programs.steps import BARE, CALL, MARK, OPTIMIZER, REPLAY, REQUEST, StepFinder
 from perfkit.programs.threads import Owner, Thread, Threads
 from perfkit.programs.turns import key_of, role_of
@@ -37,6 +38,7 @@ class Watcher:
         self.steps = StepFinder(self._trains, only)
         self._optimizer = False
         self.models = Models()
+        self.shortage = Shortage(recorder.folder, self.models)
         self.threads = Threads(lambda: Marks(self.models.path_of))
         self.idle = False
         self._lock = threading.RLock()
@@ -64,6 +66,8 @@ class Watcher:
         self._compilation.install(self._patches)
         if self._of_program:
             self.graphs.install(self._patches)
+            if self.recorder.order.memory:
+                self.shortage.install()
         if self.recorder.order.whole:
             self._guarded(self._begin_whole)
 
@@ -75,6 +79,7 @@ class Watcher:
     def remove(self) -> None:
         """Stop watching; what is recorded stays in the recorder."""
         self.idle = True
+        self.shortage.stop()
         self.graphs.close()
         self._patches.restore()
         self._wrappers.remove()
@@ -215,6 +220,7 @@ class Watcher:
     def _boundary(self, thread: Thread) -> None:
         state = self.recorder.state
         thread.marks.boundary()
+        self.shortage.step_over(self.recorder.result.found)
         over = self.recorder.boundary(self._ready)
         if state == WARMING and self.recorder.state == STARTING:
             self._begin(thread)

@@ -19,6 +19,7 @@ from perfkit import profile_names, ranges
 from perfkit.programs.graphs import Graphs
 from perfkit.programs.patches import Patches, Steps, Wrapper, skipped_by_dynamo
 from perfkit.programs.recorder import DONE, RECORDING, WARMING, Recorder
+from perfkit.programs.shortage import Shortage
 from perfkit.programs.steps import CALL, COMPILED, MARK, OPTIMIZER, REPLAY
 from perfkit.programs.threads import Thread, Threads
 from perfkit.programs.turns import key_of, role_of
@@ -34,6 +35,7 @@ class Watcher(Protocol):
 
     recorder: Recorder
     graphs: Graphs
+    shortage: Shortage
     threads: Threads
     idle: bool
 
@@ -146,12 +148,13 @@ class Wrappers:
         use, reads the module of a call."""
         watcher, begin = self._watcher, self._call_of_module
         recorder, graphs, threads = watcher.recorder, watcher.graphs, watcher.threads
+        shortage = watcher.shortage
 
         def __call__(self: torch.nn.Module, /, *args: Any, **kwargs: Any) -> Any:
             if _compiling() or watcher.idle:
                 return original(self, *args, **kwargs)
             # Nearly all calls: of modules in modules, while nothing is recorded.
-            if recorder.state == WARMING and not graphs.capturing and threads.own.depth:
+            if recorder.state == WARMING and not graphs.capturing and threads.own.depth and not shortage.watches_blocks:
                 return original(self, *args, **kwargs)
             active = _set_eval_frame(None)
             try:
@@ -178,11 +181,15 @@ class Wrappers:
         outermost = thread.depth == 0 and not (thread.marks.in_backward or thread.loading or in_compiled)
         request = outermost and thread.of_python and self._watcher.called(thread, module, args, kwargs)
         mark = self._mark_of(thread, module, outermost)
+        shortage = self._watcher.shortage
+        noted = shortage.block(module, args) if shortage.watches_blocks else None
         mark.__enter__()
         thread.depth += 1
 
         def end() -> None:
             thread.depth -= 1
+            if noted is not None:
+                noted()
             mark.__exit__(None, None, None)
             if request:
                 self._watcher.returned(thread)

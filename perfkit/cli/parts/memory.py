@@ -28,16 +28,33 @@ def report_snapshots(paths: list[Path], wanted: Wanted, counters: bool) -> list[
         return paths
     if counters:
         raise UsageError(f"{files[0]} is a memory snapshot, and --counters belongs to a profile.", "Leave it out.")
+    title = files[0].name if len(files) == 1 else f"{len(files)} snapshots"
+    _put(files, title, wanted)
+    return [path for path, found_files in given.items() if not found_files]
+
+
+def _put(files: list[Path], title: str, wanted: Wanted) -> None:
     from perfkit.cli.parts.output import put
     from perfkit.memory.analyse import analyse
     from perfkit.readers.snapshot.read import read_snapshot
     from perfkit.render.output import of_page
     from perfkit.render.pages import memory
 
-    title = files[0].name if len(files) == 1 else f"{len(files)} snapshots"
     found = analyse([read_snapshot(file) for file in files], title)
     put(of_page(found, memory.page(found), NAME), wanted)
-    return [path for path, found_files in given.items() if not found_files]
+
+
+def explain_failures(folder: Path) -> None:
+    """Say on stderr who held the memory when an allocation failed, where `folder` has snapshots of that moment."""
+    from perfkit.cli.parts.output import Wanted
+    from perfkit.cli.parts.shown import complain
+    from perfkit.errors import PerfkitError
+
+    if files := snapshots_of(folder):
+        try:
+            _put(files, "Out of memory", Wanted(folder, on_stderr=True))
+        except PerfkitError as error:
+            complain(str(error))
 
 
 def snapshots_of(path: Path) -> list[Path]:

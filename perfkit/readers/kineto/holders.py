@@ -16,7 +16,7 @@ import numpy as np
 
 from perfkit.memory import moments, phases, remedies
 from perfkit.memory.blocks import checkpointing
-from perfkit.memory.kinds import KINDS, Told, kinds_of
+from perfkit.memory.kinds import Told, kinds_of
 from perfkit.memory.lifetimes import Allocations, allocated_over_time, allocations, with_earlier
 from perfkit.memory.records import ALLOC, FREE, Device, Known, Trace
 from perfkit.memory.results import DeviceMemory, Moment
@@ -26,6 +26,7 @@ from perfkit.readers.kineto.attribution.columns import Placed
 from perfkit.readers.kineto.decode.events import HostEvents, MemoryEvents
 from perfkit.readers.kineto.decode.read import Events
 from perfkit.readers.kineto.memory import device_name
+from perfkit.readers.snapshot.owned import is_owner
 
 _ROUND = 512  # bytes: blocks of the CUDA allocator are whole multiples
 _MOST_NOTES = 2_000_000
@@ -167,16 +168,9 @@ def _notes(events: Events, time: Any) -> Iterator[tuple[int, int, Known]]:
         entries = notes[int(number[0])]
         for entry in entries if isinstance(entries, list) else ():
             left -= 1
-            if left > 0 and _is_note(entry):
+            if left > 0 and is_owner(entry):
                 kind, name, address, size = entry
                 yield moment, address, Known(kind, name, size)
-
-
-def _is_note(entry: Any) -> bool:
-    if not isinstance(entry, list) or len(entry) != 4:
-        return False
-    kind, name, address, size = entry
-    return kind in KINDS and isinstance(name, str) and all(type(n) is int and 0 < n < 1 << 60 for n in (address, size))
 
 
 def _with_noted(found: Allocations, trace: Trace, notes: list[tuple[int, int, Known]], step: int) -> Allocations:

@@ -17,6 +17,7 @@ import numpy as np
 from perfkit.errors import InputError
 from perfkit.memory.records import ACTIONS, OTHER, Block, Device, Segment, Snapshot, Trace
 from perfkit.readers.kineto.decode.typed import collector_off
+from perfkit.readers.snapshot import owned
 from perfkit.readers.snapshot.pickled import plain_objects
 from perfkit.readers.snapshot.stacks import Stacks
 
@@ -68,7 +69,14 @@ def _snapshot(source: str, content: Any, size: int) -> Snapshot:
         for index in indices
     ]
     settings = parts.get("allocator_settings")
-    return Snapshot(source, devices, stacks.all, dict(settings) if isinstance(settings, dict) else {})
+    return Snapshot(
+        source,
+        devices,
+        stacks.all,
+        dict(settings) if isinstance(settings, dict) else {},
+        owned.known(parts.get(owned.KNOWN)),
+        owned.blocks(parts.get(owned.BLOCKS)),
+    )
 
 
 def _segment(found: Mapping[str, Any], stacks: Stacks) -> Segment:
