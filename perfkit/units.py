@@ -52,6 +52,18 @@ class Scale:
             digits = 0 if abs(scaled) >= 1000 or scaled == 0 else max(0, 2 - math.floor(math.log10(abs(scaled))))
         return f"{scaled:,.{min(digits, 6)}f}"
 
+    def nonzero(self, value: float | None) -> str:
+        """As `number`, but what rounds to 0 and is not 0 is shown as below the least number: `< 0.01`."""
+        number = self.number(value)
+        if not value or number == ABSENT or number.strip("-0.,"):
+            return number
+        least = self.number(10 ** -(self.digits or 0) * self.factor)
+        return f"< {least}" if value > 0 else f"> -{least}"
+
+    def span(self, low: float, high: float) -> str:
+        """Return `low–high` without the unit; neither is shown as 0 unless it is 0."""
+        return f"{self.nonzero(low)}–{self.nonzero(high)}"
+
     def text(self, value: float | None) -> str:
         """The scaled number with its unit; a dash where the value is absent."""
         number = self.number(value)

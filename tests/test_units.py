@@ -19,3 +19,9 @@ def test_few_things_are_counted_and_many_scaled(count, said):
 )
 def test_a_small_share_is_not_none(share, said):
     assert percent(share) == said
+
+
+def test_the_low_end_of_an_interval_is_not_shown_as_0():
+    seconds = units.scale_for([0.63e9, 3e6, 1e9], "ns")
+    assert seconds.span(3e6, 1e9) == "< 0.01–1.00"
+    assert units.scale_for([141.2e6, 515.3e6], "ns").span(31.2e6, 515.3e6) == "31.2–515.3"

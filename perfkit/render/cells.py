@@ -127,13 +127,10 @@ def in_part(known: float, whole: float = 1.0) -> bool:
 
 
 def _number(value: float | None, scale: units.Scale, is_limit: bool) -> str:
-    text = scale.number(value)
-    if not value or text == units.ABSENT:
+    text = scale.nonzero(value)
+    if not is_limit or not value or text == units.ABSENT:
         return text
-    if text.strip("-0.,"):
-        return f"≥ {text}" if is_limit else text
-    least = scale.number(10 ** -(scale.digits or 0) * scale.factor)
-    return "> 0" if is_limit else f"< {least}" if value > 0 else f"> -{least}"
+    return "> 0" if text[0] in "<>" else f"≥ {text}"
 
 
 def column_scale(values: Iterable[float | None], unit: str) -> units.Scale:

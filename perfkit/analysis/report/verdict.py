@@ -249,7 +249,7 @@ def _time(step: Interval) -> str:
     if step.samples == 1:
         return f"{scale.text(step.value)} (timed once)"
     kind = f"range of {step.samples}" if step.is_range else "95 % interval"
-    return f"{scale.text(step.value)} ({kind} {scale.number(step.low)}–{scale.number(step.high)})"
+    return f"{scale.text(step.value)} ({kind} {scale.span(step.low, step.high)})"
 
 
 def _shares(groups: Iterable[Group]) -> str:

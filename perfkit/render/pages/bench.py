@@ -116,9 +116,7 @@ def _error(row: Row) -> str:
 
 
 def _timings(cache: str, timings: Sequence[Timing | None], scale: units.Scale) -> list[Column]:
-    spans = [
-        f"{scale.number(t.ns.low)}–{scale.number(t.ns.high)}" if t else units.ABSENT for t in timings
-    ]  # fmt: skip
+    spans = [scale.span(t.ns.low, t.ns.high) if t else units.ABSENT for t in timings]
     return [
         figures(cache, [t.ns.value if t else None for t in timings], "ns", scale=scale),
         Column("95 % CI", tuple(Cell(s, "dim") for s in spans), scale.suffix, True, 1 if cache == "warm" else 3),

@@ -80,7 +80,7 @@ def backends(report: Report) -> Table:
 def spread(header: str, intervals: Sequence[Interval | None], scale: units.Scale, *, priority: int = 0) -> Column:
     """A column of 95 % intervals as low–high, in one scale; a single sample has none."""
     known = [i if i and i.samples > 1 else None for i in intervals]
-    texts = [f"{scale.number(i.low)}–{scale.number(i.high)}" if i else units.ABSENT for i in known]
+    texts = [scale.span(i.low, i.high) if i else units.ABSENT for i in known]
     return Column(header, tuple(Cell(t, "dim") for t in texts), scale.suffix, True, priority)
 
 
