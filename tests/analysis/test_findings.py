@@ -133,7 +133,10 @@ def test_kinds_of_kernel_below_their_roof() -> None:
     assert product.title == "Matmul kernels reach 50 % of their roof, the fp32 matrix units"
     saving = 10e3 * 0.40 / 0.42  # what the profiler adds, kernels on a CPU have too
     assert product.saving_ns == pytest.approx(saving) and product.share == pytest.approx(saving / 0.4e6)
-    assert "fp32 matmul, 100.0 GFLOP/s" in product.evidence and "mm of fp32[4] at 50 %, 10.00 µs" in product.evidence
+    assert (
+        "fp32 matmul, 100.0 GFLOP/s" in product.evidence
+        and "mm of fp32[4] at 50 %, 10.00 µs above it" in product.evidence
+    )
 
 
 def test_no_finding_saves_more_than_the_step_takes() -> None:
