@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from perfkit.analysis.report.serving import serving
@@ -88,6 +89,7 @@ def test_iterations_are_steps_and_phases_are_passes(tmp_path: Path) -> None:
     assert (prefill.time_ns, decode.time_ns) == (205_000, 85_000)
     assert decode.busy == pytest.approx(80 / 85) and decode.tokens_per_second == pytest.approx(4 / 85e-6)
     assert decode.context is None
+    assert msgspec.json.encode([prefill, decode])  # a number of NumPy's ended the report in JSON with a traceback
 
 
 def test_the_name_that_says_most_counts(tmp_path: Path) -> None:

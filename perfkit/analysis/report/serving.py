@@ -32,7 +32,7 @@ def _phase(phase: str, rows: list[tuple[Iteration, float, float]]) -> ServingPha
     iterations, times = [row[0] for row in rows], np.array([row[1] for row in rows])
     prompt, new = _sum(i.prompt_tokens for i in iterations), _sum(i.new_tokens for i in iterations)
     tokens = None if prompt is None or new is None else prompt + new
-    context = _sum(i.context for i in iterations)
+    context, whole = _sum(i.context for i in iterations), float(times.sum())
     return ServingPhase(
         name=phase,
         iterations=len(rows),
@@ -43,9 +43,9 @@ def _phase(phase: str, rows: list[tuple[Iteration, float, float]]) -> ServingPha
         context=None if context is None else context / len(rows),
         median_ns=float(np.median(times)),
         slow_ns=float(np.percentile(times, SLOW)),
-        time_ns=float(times.sum()),
-        busy=float(sum(row[2] for row in rows) / times.sum()) if times.sum() else None,
-        tokens_per_second=tokens / times.sum() * 1e9 if tokens is not None and times.sum() else None,
+        time_ns=whole,
+        busy=sum(row[2] for row in rows) / whole if whole else None,
+        tokens_per_second=tokens / whole * 1e9 if tokens is not None and whole else None,
     )
 
 
