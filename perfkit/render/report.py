@@ -1,7 +1,8 @@
 """The report as a page. What is shown of it, and in which order, is said here and nowhere else.
 
-A new section is a function here or in a module of its own (results in, `Section`s out) and its name in `OF_RUN`,
-`OF_BACKEND` or `OF_MAKING`. Terminal, Markdown, notebook and HTML show it from there.
+A new section of a backend is a file in `render/sections/`, or, as the others, a function here and its name in
+`OF_BACKEND` (`OF_RUN` for all backends, `OF_MAKING` for how the report was made). Terminal, Markdown, notebook and HTML
+show it from there.
 """
 
 from __future__ import annotations
@@ -9,15 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-import msgspec
-
 from perfkit.analysis.results import BackendReport, Report
 from perfkit.render import sentences, tables
 from perfkit.render.cells import Table
 from perfkit.render.page import SCREEN, SUMMARY, WHOLE, Item, Page, Part, Section
-from perfkit.render.pages import memory
 from perfkit.render.phases import phases_tables
 from perfkit.render.ranks import ranks_tables
+from perfkit.render.sections import Make, found_after
 from perfkit.render.serving import serving_table
 from perfkit.render.tables.fusion import fusion_tables
 from perfkit.render.tables.lines import lines as lines_table
@@ -72,8 +71,15 @@ def _part(report: Report, backend: BackendReport, captured: list[BackendReport],
         bad=backend.status in tables.FAULTY,
         backend=backend.name,
         fold=SUMMARY if several else WHOLE,
-        sections=[made for section in OF_BACKEND for made in section(about)],
+        sections=[made for section in _of_backend() for made in section(about)],
     )
+
+
+def _of_backend() -> Iterator[Make]:
+    """`OF_BACKEND` with the modules of `render/sections/` where they belong."""
+    for section in OF_BACKEND:
+        yield section
+        yield from found_after().get(section.__name__.removeprefix("_"), ())
 
 
 def _making(report: Report, form: Form) -> Part:
@@ -182,13 +188,6 @@ def _serving(about: About) -> Iterator[Section]:
     yield from _of(serving_table(about.backend.serving))
 
 
-def _memory(about: About) -> Iterator[Section]:
-    """Who holds the memory of each device, where allocations were recorded."""
-    for device in about.backend.memory:
-        for section in memory.device_sections(device, f": {device.device}", about.rows):
-            yield msgspec.structs.replace(section, fold=about.alone)
-
-
 def _lines(about: About) -> Iterator[Section]:
     """What each source line takes."""
     yield from _of(lines_table(about.backend, about.rows), fold=about.alone, view="lines")
@@ -282,8 +281,8 @@ def _command(report: Report, form: Form) -> Iterator[Section]:
 OF_RUN: tuple[Callable[[Report, list[BackendReport]], Iterator[Section]], ...] = (
     _backends, _phases, _ranks, _side_by_side,
 )  # fmt: skip
-OF_BACKEND: tuple[Callable[[About], Iterator[Section]], ...] = (
-    _findings, _roofline, _serving, _time, _lines, _kernels, _operators, _modules, _memory, _timeline, _advice,
-    _symbols, _correctness, _coverage, _missing,
+OF_BACKEND: tuple[Make, ...] = (
+    _findings, _roofline, _serving, _time, _lines, _kernels, _operators, _modules, _timeline, _advice, _symbols,
+    _correctness, _coverage, _missing,
 )  # fmt: skip
 OF_MAKING: tuple[Callable[[Report, Form], Iterator[Section]], ...] = (_ceilings, _environment, _command)

@@ -84,8 +84,8 @@ def test_the_command_that_a_run_names_asks_for_the_same_work() -> None:
         analyse(source)
         .verdict[0]
         .endswith(
-            "`perfkit compare 'my model.py' --backend eager,fast -B 2 -T 16 --preset one --device cuda --dtype bf16 "
-            "--dim layers=4 --executors nvfuser,torch --recompute --inference`."
+            "`perfkit compare 'my model.py' --backend eager,fast -B 2 -T 16 --preset one --dim layers=4 --device cuda "
+            "--dtype bf16 --recompute --inference --executors nvfuser,torch`."
         )
     )
 

@@ -1,9 +1,10 @@
-"""CONTRIBUTING's diffs of a new reader, backend and finding: each adds one file, and that is enough."""
+"""CONTRIBUTING's diffs of a new reader, backend, finding, kernel family and section: new files, and nothing else."""
 
 from __future__ import annotations
 
 import importlib
 import re
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,11 +12,14 @@ from pathlib import Path
 import pytest
 
 from perfkit import backends
+from perfkit.analysis.rules.base import Rule
 from perfkit.errors import InputError
 from perfkit.readers import formats, read
+from perfkit.render import html, markdown, notebook, sections, terminal
 from perfkit.table import KernelTable
 from tests.conftest import ROOT
 from tests.support.analysis import faults
+from tests.support.render import sample
 
 _DIFF = re.compile(r"^```diff\n--- /dev/null\n\+\+\+ b/(\S+)\n@@ -0,0 \+1,(\d+) @@\n(.*?)^```$", re.M | re.S)
 
@@ -51,12 +55,14 @@ def applied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callabl
 
 def _forget() -> None:
     formats.all_formats.cache_clear()
+    sections.found_after.cache_clear()
     backends._built_in.cache_clear()
 
 
 def test_there_is_one_of_each() -> None:
     assert [str(Path(path).parent) for path in diffs()] == [
-        "perfkit/readers/formats", "perfkit/backends", "perfkit/analysis/rules"
+        "perfkit/readers/formats", "perfkit/backends", "perfkit/analysis/rules", "kernels/squared_relu",
+        "kernels/squared_relu", "perfkit/render/sections",
     ]  # fmt: skip
     assert not [path for path in diffs() if (ROOT / path).exists()]
 
@@ -99,9 +105,64 @@ def test_a_finding(applied: Callable[[str], None], monkeypatch: pytest.MonkeyPat
     rules = importlib.import_module("perfkit.analysis.rules")
     assert "sorting" not in rules.by_name()
     applied("perfkit/analysis/rules/sorting.py")
-    monkeypatch.setattr(rules, "RULES", (*rules._of_steps(), *rules.OF_KERNELS))
+    monkeypatch.setattr(rules, "RULES", rules.collected(rules.__name__, Rule))
     assert "sorting" in rules.by_name()
     slow = faults.report([faults.product(), faults.cpu("sort", 300)], 1300)
     found = {finding.name: finding for finding in slow.findings}
     assert found["sorting"].saving_ns == pytest.approx(300e3)
     assert "sorting" not in {f.name for f in faults.report([faults.product()], 1000).findings}
+
+
+_TRAINED = """
+import sys
+import torch
+import perfkit.kernels
+
+for name in ("squared_relu_forward", "squared_relu_backward"):
+    for result in perfkit.kernels.check(name, extra_dirs=[sys.argv[1]]):
+        result.require()
+perfkit.kernels.load([sys.argv[1]])
+
+
+def losses(activation):
+    torch.manual_seed(0)
+    first, second = torch.nn.Linear(8, 32), torch.nn.Linear(32, 1)
+    x, y = torch.randn(64, 8), torch.randn(64, 1)
+    optimizer = torch.optim.SGD([*first.parameters(), *second.parameters()], lr=0.01)
+    for _ in range(10):
+        loss = (second(activation(first(x))) - y).square().mean()
+        yield float(loss.detach())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+
+own, plain = (list(losses(f)) for f in (torch.ops.perfkit.squared_relu_forward, lambda x: x.relu() ** 2))
+assert own[-1] < own[0] and torch.allclose(torch.tensor(own), torch.tensor(plain), rtol=1e-5), (own, plain)
+operations = [o.name for family in perfkit.kernels.catalog([sys.argv[1]]) for o in family.operations]
+assert "squared_relu_forward" in operations, operations
+"""
+
+
+def test_a_kernel_family(tmp_path: Path) -> None:
+    folder = tmp_path / "kernels" / "squared_relu"
+    folder.mkdir(parents=True)
+    for path, text in diffs().items():
+        if path.startswith("kernels/"):
+            (folder / Path(path).name).write_text(text, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-c", _TRAINED, str(folder.parent)], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_section_of_the_report(applied: Callable[[str], None]) -> None:
+    report = sample.report()
+    assert "Longest calls" not in terminal.render(report, limit=0)
+    applied("perfkit/render/sections/longest_calls.py")
+    texts = [terminal.render(report, limit=0), markdown.render(report), html.data(report)]
+    assert all("Longest calls" in text for text in texts)
+    assert "Longest calls" not in notebook.render(report), "it is folded away in a summary"
+    lines = terminal.render(report, limit=0).splitlines()
+    at = lines.index("Longest calls")
+    assert lines[at + 3].split()[0] == max(report.backends[0].kernels, key=lambda g: g.time_ns / g.count).key
