@@ -32,6 +32,9 @@ KINDS = {
     "interrupted": ("handler", "generator", "context"),
     "surroundings": ("numbers", "environment", "closed", "folder"),
     "servers": ("tasks", "pool", "socket"),
+    "loops": ("trainer", "unsynced", "functions", "nested", "scripted", "exported", "pools"),
+    "objects": ("copied", "called", "partial", "graphs", "overridden", "finalized", "methods"),
+    "systems": ("spawned", "signals", "leaving", "serving", "shared", "streams"),
 }
 PROGRAMS = [f"{name} {kind}".strip() for name, kinds in KINDS.items() for kind in kinds]
 # Where a program fails inside what perfkit watches, its traceback has perfkit's frames between its own.
@@ -43,7 +46,7 @@ PROFILED = re.compile(
     rb"ERROR:[^\n]*DeviceProperties\.cpp[^\n]*\n|"
     rb"[^\n]*DeprecationWarning: This process [^\n]* use of fork\(\)[^\n]*\n(?:  [^\n]*\n)?"
 )
-NUMBER = re.compile(rb"\d+")  # times and process numbers in what torch logs
+NUMBER = re.compile(rb"0x[0-9a-f]+|\d+")  # times, addresses and process numbers
 
 
 @pytest.fixture(autouse=True)
