@@ -10,7 +10,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from perfkit.analysis.results import BackendReport, Group, LineTime, Report
+from perfkit.analysis.line_results import LineTime
+from perfkit.analysis.results import BackendReport, Group, Report
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from perfkit.analysis.fusion_results import Fusion
+from perfkit.analysis.line_results import LineTime, SourceLine
 from perfkit.memory.results import DeviceMemory
 from perfkit.run_folder import Correctness, Power, RankRun, Settings, Symbol, WorkloadFacts, World
 from perfkit.statistics import SMALL
@@ -49,44 +50,6 @@ class Reason(msgspec.Struct, frozen=True, kw_only=True):
     text: str  # a sentence, with the evidence
     remedy: str = ""
     saving_ns: float | None = None
-
-
-class SourceLine(msgspec.Struct, frozen=True, kw_only=True):
-    """A line of source code that a finding is about, and its share of what the finding is about, 0 to 1.
-
-    `line` is 0 where it is somewhere in the function; without `exact` it is the function's first line.
-    """
-
-    file: str
-    line: int
-    function: str
-    exact: bool = True
-    share: float
-    code: str = ""  # the text of the line, where it is known
-    library: str = ""  # the function of a library in which the line spends most
-
-
-class LineTime(msgspec.Struct, frozen=True, kw_only=True):
-    """What one line of source code takes a step; times in ns.
-
-    `host_ns` is the time of the step's own thread, of which `python_ns` lies between operators; `kernel_ns` that of the
-    kernels that it launches, of a forward line those of its backward too; `idle_ns` that in which a GPU was idle.
-    """
-
-    file: str
-    line: int
-    function: str
-    exact: bool = True
-    code: str = ""
-    library: str = ""
-    host_ns: float
-    python_ns: float
-    kernel_ns: float
-    kernels: float
-    waits: float  # for a value or for a device
-    wait_ns: float
-    idle_ns: float | None = None
-    bytes: float | None = None  # allocated
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):

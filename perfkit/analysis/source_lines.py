@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from perfkit.analysis.results import LineTime, SourceLine
+from perfkit.analysis.line_results import LineTime, SourceLine
 
 MOST = 3  # lines of a finding
 _LEAST = 0.05  # of what a finding is about: a line with less is not named

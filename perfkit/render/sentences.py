@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from perfkit import units
-from perfkit.analysis.results import Advice, BackendReport, Finding, LineTime, Missing, Report, Roof, SourceLine
+from perfkit.analysis.line_results import LineTime, SourceLine
+from perfkit.analysis.results import Advice, BackendReport, Finding, Missing, Report, Roof
 from perfkit.analysis.words import capital, percent
 from perfkit.render.cells import clean
 

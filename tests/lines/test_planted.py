@@ -46,7 +46,8 @@ def captured(folder, *arguments):
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_the_first_finding_names_the_planted_line(name, tmp_path):
     _, report = captured(tmp_path, name)
-    first = report.findings[0].lines[0]
+    # On a busy machine a finding about the machine, which has no lines, may come first.
+    first = next(finding for finding in report.findings if finding.lines).lines[0]
     assert (Path(first.file).name, first.line, first.function) == (
         "planted.py", planted()[FUNCTIONS[name]], FUNCTIONS[name],
     )  # fmt: skip

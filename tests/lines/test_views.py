@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from perfkit.analysis import source_lines
-from perfkit.analysis.results import LineTime
+from perfkit.analysis.line_results import LineTime
 from perfkit.programs.order import LINES, Order
 from perfkit.render.tables.lines import lines as lines_table
 from tests.lines.test_planted import PROGRAM, planted

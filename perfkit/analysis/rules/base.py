@@ -16,7 +16,8 @@ import numpy as np
 
 from perfkit.analysis import source_lines
 from perfkit.analysis.alone import union_ns
-from perfkit.analysis.results import BackendReport, Finding, Group, Reason, SourceLine, Unjudged
+from perfkit.analysis.line_results import SourceLine
+from perfkit.analysis.results import BackendReport, Finding, Group, Reason, Unjudged
 from perfkit.analysis.roofline.counters import Counters
 from perfkit.analysis.roofline.roof import Booleans, Judged, Reals
 from perfkit.analysis.words import percent

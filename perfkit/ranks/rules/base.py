@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from perfkit.analysis.results import SourceLine, Unjudged
+from perfkit.analysis.line_results import SourceLine
+from perfkit.analysis.results import Unjudged
 from perfkit.analysis.rules.base import Texts
 from perfkit.hardware.collectives.results import Sweep, sweep_for
 from perfkit.ranks import collectives

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from perfkit.analysis import source_lines
-from perfkit.analysis.results import SourceLine
+from perfkit.analysis.line_results import SourceLine
 from perfkit.analysis.words import capital
 from perfkit.ranks import naming
 from perfkit.ranks.results import EQUAL_RANKS, RanksFinding, Straggler

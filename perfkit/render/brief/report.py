@@ -5,7 +5,8 @@ from __future__ import annotations
 import shlex
 from typing import Any
 
-from perfkit.analysis.results import BackendReport, Finding, Interval, Report, SourceLine
+from perfkit.analysis.line_results import SourceLine
+from perfkit.analysis.results import BackendReport, Finding, Interval, Report
 from perfkit.render.brief.texts import FINDINGS, LONGEST_PATH, cropped, known
 from perfkit.render.cells import clean
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from perfkit.analysis.results import BackendReport, LineTime
+from perfkit.analysis.line_results import LineTime
+from perfkit.analysis.results import BackendReport
 from perfkit.compare.results import Pair
 from perfkit.render import sentences
 from perfkit.render.cells import Table, clean, column_scale, figures, table, words

@@ -42,6 +42,7 @@ def own_times(host: HostEvents, chosen: Booleans, value: Integers, lane: int) ->
     at = 0
 
     def reach(moment: int) -> None:
+        """Give the time until `moment` to the innermost event that is open."""
         nonlocal at
         if open_ and moment > at:
             found.append((at, moment, values[open_[-1]]))
