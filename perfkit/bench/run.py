@@ -35,33 +35,6 @@ class Options:
     seed: int = 0
 
 
-def chosen_ways(subject: Subject, implementations: Sequence[str], languages: Sequence[str]) -> tuple[Way, ...]:
-    """The ways asked for; all but the optional ones when nothing is. PyTorch's own is always among them.
-
-    An implementation is a way's name (`c:2`, `pytorch`) or a language, which names its fastest version. Raises
-    `UsageError` for one that there is not.
-    """
-    if not implementations and not languages:
-        return tuple(way for way in subject.ways if not way.optional)
-    wanted = set()
-    for asked in implementations:
-        matching = [w.name for w in subject.ways if asked in (w.name, w.language)]
-        if not matching:
-            raise _no_way(subject, asked)
-        wanted.add(matching[-1])
-    for asked in languages:
-        of_language = {w.name for w in subject.ways if w.language == asked}
-        if not of_language:
-            raise _no_way(subject, asked)
-        wanted |= of_language
-    return tuple(w for w in subject.ways if w.name in wanted or w.name == "pytorch")
-
-
-def _no_way(subject: Subject, asked: str) -> UsageError:
-    known = ", ".join(way.name for way in subject.ways)
-    return UsageError(f"{subject.name} has no implementation {asked!r} on this device.", f"It has {known}.")
-
-
 def bench(
     subject: Subject,
     ways: Sequence[Way],

@@ -10,7 +10,7 @@ from perfkit.bench import sizes as size_texts
 from perfkit.bench.catalog import subject
 from perfkit.bench.plain import NAMES, plain
 from perfkit.bench.results import COLD, WARM, Bench
-from perfkit.bench.run import Options, Progress, bench, chosen_ways, fit
+from perfkit.bench.run import Options, Progress, bench, fit
 from perfkit.bench.subject import Subject, Way
 from perfkit.errors import Unavailable, UsageError
 from perfkit.hardware import Ceilings
@@ -70,6 +70,33 @@ def subjects(name: str, device: str, blocks: bool, extra_dirs: Sequence[str]) ->
         known = ", ".join(sorted({*NAMES, *(f.name for f in families), *operations}))
         raise UsageError(f"There is no operation or family called {name!r}.", f"There are: {known}.")
     return found
+
+
+def chosen_ways(subject: Subject, implementations: Sequence[str], languages: Sequence[str]) -> tuple[Way, ...]:
+    """The ways asked for; all but the optional ones when nothing is. PyTorch's own is always among them.
+
+    An implementation is a way's name (`c:2`, `pytorch`) or a language, which names its fastest version. Raises
+    `UsageError` for one that there is not.
+    """
+    if not implementations and not languages:
+        return tuple(way for way in subject.ways if not way.optional)
+    wanted = set()
+    for asked in implementations:
+        matching = [w.name for w in subject.ways if asked in (w.name, w.language)]
+        if not matching:
+            raise _no_way(subject, asked)
+        wanted.add(matching[-1])
+    for asked in languages:
+        of_language = {w.name for w in subject.ways if w.language == asked}
+        if not of_language:
+            raise _no_way(subject, asked)
+        wanted |= of_language
+    return tuple(w for w in subject.ways if w.name in wanted or w.name == "pytorch")
+
+
+def _no_way(subject: Subject, asked: str) -> UsageError:
+    known = ", ".join(way.name for way in subject.ways)
+    return UsageError(f"{subject.name} has no implementation {asked!r} on this device.", f"It has {known}.")
 
 
 def plan(

@@ -61,7 +61,7 @@ def test_pytorch_s_own_operator_and_the_naive_way_are_the_same_operation(name, d
 
 def test_a_benchmark_of_a_kernel():
     subject = only("gelu_forward")
-    found = run.bench(subject, run.chosen_ways(subject, [], ["c"]), [{"N": 4099}], ["fp32"], QUICK, CEILINGS)
+    found = run.bench(subject, setup.chosen_ways(subject, [], ["c"]), [{"N": 4099}], ["fp32"], QUICK, CEILINGS)
     (point,) = found.points
     assert [row.way for row in point.rows] == ["pytorch", "c:1", "c:2"]
     assert point.bytes == 2 * 4 * 4099 and point.flop == {"vector_fp32": 9.0 * 4099}
@@ -131,7 +131,7 @@ def broken(tmp_path):
 
 def test_what_is_wrong_has_no_speed(broken):
     subject = only("double", [str(broken)])
-    found = run.bench(subject, run.chosen_ways(subject, [], []), [{"N": 100}], ["fp32"], QUICK, CEILINGS)
+    found = run.bench(subject, setup.chosen_ways(subject, [], []), [{"N": 100}], ["fp32"], QUICK, CEILINGS)
     rows = {row.way: row for row in found.points[0].rows}
     assert [row.status for row in rows.values()] == ["ok", "ok", "wrong", "wrong", "wrong", "failed"]
     for row in rows.values():
@@ -198,7 +198,7 @@ def test_a_sweep_has_a_point_for_each_size_and_an_exponent_for_each_way():
 )
 def test_plain_operations(name, ways, sizes, dtypes):
     subject = only(name)
-    asked = run.chosen_ways(subject, ways, [])
+    asked = setup.chosen_ways(subject, ways, [])
     found = run.bench(subject, asked, [sizes], dtypes, run.Options("cpu", 1e-6, (WARM,), 7))
     assert [point.dtype for point in found.points] == dtypes
     for point in found.points:
@@ -209,15 +209,15 @@ def test_plain_operations(name, ways, sizes, dtypes):
 @pytest.mark.slow
 def test_torch_compile_is_one_of_the_five_ways():
     subject = only("gelu")
-    assert [way.name for way in run.chosen_ways(subject, [], [])][:3] == ["naive", "pytorch", "compile"]
-    asked = run.chosen_ways(subject, ["compile"], [])
+    assert [way.name for way in setup.chosen_ways(subject, [], [])][:3] == ["naive", "pytorch", "compile"]
+    asked = setup.chosen_ways(subject, ["compile"], [])
     found = run.bench(subject, asked, [{"N": 1000}], ["fp32"], run.Options("cpu", 1e-6, (WARM,), 7))
     assert [(row.way, row.status) for row in found.points[0].rows] == [("pytorch", "ok"), ("compile", "ok")]
 
 
 def test_what_models_write_stands_beside_pytorch_s_own_operator():
     subject = only("rmsnorm_backward")
-    assert [way.name for way in run.chosen_ways(subject, [], [])][:2] == ["naive", "pytorch"]
+    assert [way.name for way in setup.chosen_ways(subject, [], [])][:2] == ["naive", "pytorch"]
     found = run.bench(subject, subject.ways[:2], [{"B": 1, "T": 8, "C": 64}], ["bf16"], QUICK)
     written, own = found.points[0].rows
     assert written.status == own.status == "ok" and written.speedup and own.speedup is None
@@ -225,7 +225,7 @@ def test_what_models_write_stands_beside_pytorch_s_own_operator():
 
 def test_choosing_ways():
     subject = only("gelu_forward")
-    names = lambda *asked: [way.name for way in run.chosen_ways(subject, *asked)]  # noqa: E731
+    names = lambda *asked: [way.name for way in setup.chosen_ways(subject, *asked)]  # noqa: E731
     assert "compile" not in names([], [])
     assert names(["compile"], []) == ["pytorch", "compile"]
     assert names(["c"], []) == ["pytorch", "c:2"]

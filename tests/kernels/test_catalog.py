@@ -20,8 +20,7 @@ from tests.support import forks
 
 BOTH_WAYS = (
     "encoder", "embedding", "layernorm", "bias_relu", "split_heads", "merge_heads", "causal_softmax", "flash_attention",
-    "gelu", "softmax", "cross_entropy", "linear_cross_entropy", "rmsnorm", "rotary", "swiglu",
-    "linear_gelu",
+    "gelu", "softmax", "cross_entropy", "linear_cross_entropy", "rmsnorm", "rotary", "swiglu", "linear_gelu",
     *(f"multiply_add_{name}" for name in ("relu", "sigmoid", "gelu", "silu")),
 )  # fmt: skip
 ALONE = (
