@@ -142,10 +142,8 @@ def _noting(program: Program) -> Iterator[held.Held]:
 
     def note(optimizer: Any, _args: Any, _kwargs: Any) -> None:
         if ranges.listening():
-            parameters = dict(program.model.named_parameters())
-            known = {id(one): name for name, one in parameters.items()}
-            buffers = dict(program.model.named_buffers())
-            notes.note([*held.of_model(parameters, buffers), *held.of_optimizer(optimizer, known)])
+            model = program.model
+            notes.note(held.named(dict(model.named_parameters()), dict(model.named_buffers()), [optimizer]))
 
     handle = register_optimizer_step_pre_hook(note)
     try:

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import perfkit
 from perfkit import hardware
-from perfkit.capture import counted, folders, launched, profile
+from perfkit.capture import counted, failures, folders, launched, profile
 from perfkit.cost import TensorSpec
 from perfkit.errors import PerfkitError, RunFailed
 from perfkit.hardware.cpu import read_cpu
 from perfkit.hardware.power import Watch
-from perfkit.programs.order import CUT, LINES, SHORTAGE, STARTED, TRACE, Order, Result, captures, read_results
+from perfkit.programs.order import CUT, LINES, STARTED, TRACE, Order, Result, captures, read_results
 from perfkit.run_folder import (
     CEILINGS,
     GENERATED,
@@ -77,7 +77,7 @@ def capture(program: Program, progress: Progress) -> tuple[int, PerfkitError | N
             processes = folder / ".processes"
             with Watch() as watch:
                 code = launched.run(program.command, program.order, processes)
-            keep_failures(processes, failures_of(program.out))
+            failures.keep(processes, failures.folder_of(program.out))
             results, command = read_results(processes), list(program.command)
             if not results and not (processes / STARTED).is_file():
                 raise RunFailed(NO_PYTHON, WITH_PERFKIT)
@@ -87,20 +87,6 @@ def capture(program: Program, progress: Progress) -> tuple[int, PerfkitError | N
     except RunFailed as error:
         return code, error
     return code, None
-
-
-def failures_of(out: Path) -> Path:
-    """The folder next to a run with the snapshots of allocations that failed."""
-    return out.with_name(f"{out.name}-oom")
-
-
-def keep_failures(processes: Path, folder: Path) -> None:
-    """Keep the snapshots of allocations that failed in the processes of a program, one a process."""
-    found = sorted(processes.glob(f"*/{SHORTAGE}"))
-    for path in found:
-        folder.mkdir(parents=True, exist_ok=True)
-        name = f"{path.parent.name}.pickle" if len(found) > 1 else SHORTAGE
-        shutil.move(path, folder / name)
 
 
 def assemble(

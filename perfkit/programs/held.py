@@ -37,28 +37,29 @@ class Held:
             profiler.add_metadata_json(HELD_KEY, json.dumps(self._notes))
 
 
-def of_model(parameters: Mapping[str, torch.Tensor], buffers: Mapping[str, torch.Tensor]) -> Iterator[Named]:
-    """The tensors of a model by name, with the gradients that there are."""
-    for name, parameter in parameters.items():
+def named(
+    parameters: Mapping[str, torch.Tensor], buffers: Mapping[str, torch.Tensor], optimizers: Iterable[Any]
+) -> Iterator[Named]:
+    """The tensors of models by name, with the gradients that there are, and the state of optimizers.
+
+    Parameters that only an optimizer holds have no name.
+    """
+    names = {id(one): name for name, one in parameters.items()}
+    yield from _with_gradients(parameters.items())
+    yield from ((BUFFERS, name, buffer) for name, buffer in buffers.items())
+    for optimizer in optimizers:
+        for parameter, state in list(optimizer.state.items()):
+            if isinstance(state, dict):
+                yield from ((STATE, names.get(id(parameter), ""), value) for value in state.values())
+        others = [one for group in optimizer.param_groups for one in group["params"] if id(one) not in names]
+        yield from _with_gradients(("", one) for one in others)
+
+
+def _with_gradients(parameters: Iterable[tuple[str, torch.Tensor]]) -> Iterator[Named]:
+    for name, parameter in parameters:
         yield PARAMETERS, name, parameter
         if parameter.grad is not None:
             yield GRADIENTS, name, parameter.grad
-    for name, buffer in buffers.items():
-        yield BUFFERS, name, buffer
-
-
-def of_optimizer(optimizer: torch.optim.Optimizer, names: Mapping[int, str]) -> Iterator[Named]:
-    """The state of an optimizer; `names` of parameters by their identity."""
-    for parameter, state in list(optimizer.state.items()):
-        if isinstance(state, dict):
-            name = names.get(id(parameter), "")
-            yield from ((STATE, name, value) for value in state.values())
-    for group in optimizer.param_groups:  # parameters and gradients of what no model names
-        for parameter in group["params"]:
-            if id(parameter) not in names:
-                yield PARAMETERS, "", parameter
-                if parameter.grad is not None:
-                    yield GRADIENTS, "", parameter.grad
 
 
 def place(tensor: Any) -> tuple[int, int] | None:

@@ -107,12 +107,9 @@ class Shortage:
 
     def _known(self) -> list[list[Any]]:
         """Kind, name, address and bytes of what models and optimizers hold."""
-        parameters, buffers = self._models.tensors()
-        names = {id(one): name for name, one in parameters.items()}
-        named = list(held.of_model(parameters, buffers))
         # By type: isinstance asks objects for their __class__, and some warn when they are asked.
-        for optimizer in [one for one in gc.get_objects() if issubclass(type(one), torch.optim.Optimizer)]:
-            named += held.of_optimizer(optimizer, names)
+        optimizers = [one for one in gc.get_objects() if issubclass(type(one), torch.optim.Optimizer)]
+        named = held.named(*self._models.tensors(), optimizers)
         return [[kind, name, *place] for kind, name, one in named if (place := held.place(one))]
 
     def _times(self) -> list[list[Any]]:

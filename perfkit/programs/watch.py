@@ -141,10 +141,7 @@ class Watcher:
         """Note what the models and an optimizer hold, where allocations are recorded."""
 
         def act() -> None:
-            parameters, buffers = self.models.tensors()
-            known = {id(one): name for name, one in parameters.items()}
-            named = [*held.of_model(parameters, buffers), *held.of_optimizer(optimizer, known)]
-            self.recorder.held.note(named)
+            self.recorder.held.note(held.named(*self.models.tensors(), [optimizer]))
 
         self._guarded(act)
 

@@ -29,7 +29,7 @@ def capture(
 ) -> int:
     """Capture `command` into the run folder `out`, with `counters` under ncu a second time, and report on it if it is
     to be `reported`; the program's own exit code, 1 where that is 0 and nothing was recorded, or counted."""
-    from perfkit.capture import program
+    from perfkit.capture import failures, program
     from perfkit.cli.parts import memory, shown
     from perfkit.cli.parts.reported import program_report
     from perfkit.run_folder import read_manifest
@@ -38,7 +38,7 @@ def capture(
     started = program.Program(list(command), order, folder, backend, overwrite, counters)
     with said() as say:
         code, problem = program.capture(started, say)
-    memory.explain_failures(program.failures_of(folder))
+    memory.explain_failures(failures.folder_of(folder))
     if problem is not None:
         shown.complain(str(problem))
         return code or problem.exit_code
