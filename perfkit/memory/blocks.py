@@ -1,4 +1,4 @@
-"""What checkpointing the repeated blocks of a model would save.
+"""The saving of checkpointing the repeated blocks of a model.
 
 A checkpointed block frees what its forward pass saves, but for its input, and computes it again right before its
 backward pass. So the memory at any moment is what it was without the activations of the blocks that are then neither

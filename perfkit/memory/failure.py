@@ -1,4 +1,4 @@
-"""What would have left room for the allocation that failed, by what was held at that moment."""
+"""Remedies for an allocation that failed, by the memory that was held at that moment."""
 
 from __future__ import annotations
 

@@ -67,8 +67,8 @@ class Told:
 def kinds_of(told: Told | None, trace: Trace, found: Allocations, known: Iterable[tuple[int, int, Known]]) -> Kinds:
     """Return the kind of each of `found`, which the events of `trace` made.
 
-    `known` are moments, addresses, and what a program's objects have there at the time. Without `told` the rest
-    is unknown.
+    `known` are moments, addresses, and what a program's objects have there at the time. Without `told`,
+    the facts about stacks, the rest is unknown.
     """
     made = Kinds(np.full(len(found), UNKNOWN), np.zeros(len(found), bool), np.full(len(found), -1), [])
     if told is not None:

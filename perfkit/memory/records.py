@@ -108,7 +108,7 @@ class Known:
 
 @dataclass(frozen=True)
 class Retained:
-    """What the forward pass of one of a model's repeated blocks retained, besides its input, and how long it took."""
+    """Bytes that the forward pass of a repeated block retained next to its input, and how long it took."""
 
     path: str
     size: int

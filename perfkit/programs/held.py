@@ -66,7 +66,7 @@ def place(tensor: Any) -> tuple[int, int] | None:
     """The address and the bytes of a tensor's storage; None for one that has none of its own."""
     import torch
 
-    tensor = getattr(tensor, "_local_tensor", tensor)  # of a DTensor what lies on this rank
+    tensor = getattr(tensor, "_local_tensor", tensor)  # of a DTensor the part on this rank
     if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
         return None
     try:

@@ -1,4 +1,4 @@
-"""Who holds the memory in a profile, with the time that checkpointing its blocks would add to a step."""
+"""Owners of the memory in a profile, with the time that checkpointing its blocks would add to a step."""
 
 from __future__ import annotations
 

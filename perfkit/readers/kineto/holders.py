@@ -1,4 +1,4 @@
-"""Who holds the memory in a trace with allocations: by the pass, module and operator of each, and perfkit's notes.
+"""Owners of the memory in a trace with allocations: by the pass, module and operator of each, and perfkit's notes.
 
 A trace that perfkit recorded has notes of what the program's own objects held (`perfkit.programs.held`): they name
 parameters, gradients, buffers and optimizer state. Everything else is inferred as in a snapshot

@@ -1,4 +1,4 @@
-"""What perfkit adds to a snapshot of a program that it watched: owners by address, and what blocks retained."""
+"""Additions of perfkit to a snapshot of a program that it watched: owners by address, and what blocks retained."""
 
 from __future__ import annotations
 
