@@ -20,6 +20,7 @@ import torch
 from perfkit.programs import facts, held
 from perfkit.programs.models import Models
 from perfkit.programs.order import SHORTAGE
+from perfkit.programs.patches import Patches
 
 _EVENTS = 200_000  # of the allocator's that are kept: about 100 bytes each
 _STEPS = 2  # in which stacks are kept
@@ -33,21 +34,33 @@ class Shortage:
     def __init__(self, folder: Path, models: Models) -> None:
         self._folder, self._models = folder, models
         self.watches_blocks = False
-        self._records = False
+        self._records = self._is_programs = False
+        self._record: Callable[..., Any] = torch.cuda.memory._record_memory_history
         self._blocks: dict[str, list[Any]] = {}  # path → bytes retained, bytes of the input, events around it
         self._here = threading.local()
 
-    def install(self) -> None:
-        """Begin when the program begins to use a GPU."""
+    def install(self, patches: Patches) -> None:
+        """Begin when the program begins to use a GPU; what the allocator records is the program's where it asks."""
         if torch.version.cuda and hasattr(torch._C, _ATTACH):
+            self._record = torch.cuda.memory._record_memory_history
+            patches.wrap(torch.cuda.memory, "_record_memory_history", self._yielding)
             torch.cuda._lazy_call(self._begin)
+
+    def _yielding(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def _record_memory_history(*args: Any, **kwargs: Any) -> Any:
+            self._records, self._is_programs = False, True
+            return original(*args, **kwargs)
+
+        return _record_memory_history
 
     def _begin(self) -> None:
         try:
             getattr(torch._C, _ATTACH)(self._failed)
             # Stacks of Python alone: those of C++ take a hundred times as long to be written.
-            torch.cuda.memory._record_memory_history("all", context="all", stacks="python", max_entries=_EVENTS)
-            self._records = self.watches_blocks = True
+            self.watches_blocks = True
+            if not self._is_programs:
+                self._record("all", context="all", stacks="python", max_entries=_EVENTS)
+                self._records = True
         except Exception as error:  # an older PyTorch: the program goes on
             self._say(f"allocations that fail are not explained: {type(error).__name__}: {error}")
 
@@ -62,7 +75,7 @@ class Shortage:
         self.watches_blocks = False
         if self._records:
             self._records = False
-            torch.cuda.memory._record_memory_history(enabled=None)
+            self._record(None)
 
     def block(self, module: torch.nn.Module, args: Any) -> Callable[[], None] | None:
         """A module is called: what is due at its end, where it is one of a list of blocks."""

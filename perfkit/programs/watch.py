@@ -67,7 +67,7 @@ class Watcher:
         if self._of_program:
             self.graphs.install(self._patches)
             if self.recorder.order.memory:
-                self.shortage.install()
+                self.shortage.install(self._patches)
         if self.recorder.order.whole:
             self._guarded(self._begin_whole)
 
@@ -230,6 +230,7 @@ class Watcher:
         if self._apart is not None:
             return False
         state = self.recorder.state
+        self.shortage.step_over(self.recorder.result.found)
         over = self.recorder.begin(self._ready)
         if state == WARMING and self.recorder.state == STARTING:
             self._begin(thread)

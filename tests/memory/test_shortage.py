@@ -15,6 +15,7 @@ from perfkit.cli import main
 from perfkit.memory.analyse import analyse
 from perfkit.programs.models import Models
 from perfkit.programs.order import SHORTAGE
+from perfkit.programs.patches import Patches
 from perfkit.programs.shortage import Shortage
 from perfkit.readers.snapshot.read import read_snapshot
 from tests.support.allocator import ACTIVATIONS, GRADIENTS, Allocator, training
@@ -101,3 +102,23 @@ class _Nothing(SimpleNamespace):
 
     def __exit__(self, *_: object) -> None:
         return None
+
+
+def test_what_the_program_records_itself_stays_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(torch.version, "cuda", "12.8")
+    monkeypatch.setattr(torch._C, "_cuda_attach_out_of_memory_observer", lambda observer: None, raising=False)
+    monkeypatch.setattr(torch.cuda.memory, "_record_memory_history", lambda *args, **_: asked.append(args))
+    monkeypatch.setattr(torch.cuda, "_lazy_call", lambda begin: begin())
+    for of_program in (False, True):
+        asked.clear()
+        shortage, patches = Shortage(tmp_path, Models()), Patches()
+        shortage.install(patches)
+        if of_program:
+            torch.cuda.memory._record_memory_history("all")
+        shortage.step_over(1)
+        assert shortage.watches_blocks
+        shortage.step_over(2)
+        assert not shortage.watches_blocks
+        patches.restore()
+        assert asked == [("all",), ("all",) if of_program else (None,)]
