@@ -7,7 +7,7 @@ from types import FrameType
 
 import torch
 
-# What calls modules to make another: weights are parametrized, observed for quantization, pruned.
+# Packages that call modules to make another: weights are parametrized, observed for quantization, pruned.
 _BUILDERS = (
     "torch.ao.nn",
     "torch.ao.pruning",
@@ -19,7 +19,7 @@ _BUILDERS = (
 
 
 def is_building() -> bool:
-    """Whether the call that is being made comes from a module's constructor, or from what remakes modules."""
+    """Return whether the call that is being made comes from a module's constructor, or from what remakes modules."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if _constructs(frame) or frame.f_globals.get("__name__", "").startswith(_BUILDERS):

@@ -1,4 +1,4 @@
-"""What torch.compile generates in a program, noted while it is generated: which modules its kernels serve, their work.
+"""Notes of the code that torch.compile generates in a program: which modules its kernels serve, their work.
 
 Inductor is told to do without its cache of graphs, which says nothing of their kernels, and on a CPU to name its
 kernels to profilers. Neither changes what they compute.
@@ -32,7 +32,7 @@ class Compilation:
         self._compilations = Compilations()
 
     def install(self, patches: Patches) -> None:
-        """Wait for a graph that Inductor compiles, where this torch has what tells of it."""
+        """Wait for a graph that Inductor compiles, where this torch has the hook for it."""
         wrapper = getattr(torch, "_TorchCompileInductorWrapper", None)
         if wrapper is not None:
             patches.wrap(wrapper, "__call__", self._compiled)

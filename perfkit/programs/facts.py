@@ -1,4 +1,4 @@
-"""What a program tells of itself without being asked: its models, their size and precision, batches, memory, rank."""
+"""Facts that a program shows of itself: its models, their size and precision, batches, memory, rank."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ NOT_TIMED = (
 )
 OWN_PROFILER = "A profiler of the program's own recorded whenever its steps were ready to be: two cannot at a time."
 WITHOUT_PROFILER = "Switch it off, or give its trace to `perfkit report`."
+WHOLE = "Record the whole program as one step: --whole."
 OMP = "OMP_NUM_THREADS"
 _DTYPES = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16", torch.float64: "fp64"}
 
@@ -63,18 +64,18 @@ def unseen() -> contextlib.AbstractContextManager[Any]:
 
 
 def in_autograd() -> bool:
-    """Whether this thread runs a part of a backward pass."""
+    """Return whether this thread runs a part of a backward pass."""
     return bool(torch._C._current_graph_task_id() != -1)
 
 
 def is_traced() -> bool:
-    """Whether tensors are fakes at the moment: a model is exported or its sizes are tried, nothing runs."""
+    """Return whether tensors are fakes at the moment: a model is exported or its sizes are tried, nothing runs."""
     key = getattr(torch._C, "_TorchDispatchModeKey", None)
     return key is not None and torch._C._get_dispatch_mode(key.FAKE) is not None
 
 
 def recomputes() -> bool:
-    """Whether gradients are off only because a checkpoint calls the model, to call it again with them."""
+    """Return whether gradients are off only because a checkpoint calls the model, to call it again with them."""
     if torch.is_grad_enabled():
         return False
     frame: FrameType | None = sys._getframe(1)
@@ -86,12 +87,12 @@ def recomputes() -> bool:
 
 
 def is_bare(module: torch.nn.Module) -> bool:
-    """Whether a module has neither parameters nor buffers."""
+    """Return whether a module has neither parameters nor buffers."""
     return next(names.parameters(module), None) is None and not any(one._buffers for one in names.modules(module))
 
 
 def is_of_a_signal(error: BaseException) -> bool:
-    """Whether a handler of a signal raised `error`: it is the program's, wherever Python was at the time."""
+    """Return whether a handler of a signal raised `error`: it is the program's, wherever Python was at the time."""
     handlers = {getattr(signal.getsignal(number), "__code__", None) for number in signal.valid_signals()} - {None}
     frame = error.__traceback__
     while frame is not None:
@@ -175,8 +176,19 @@ def too_few(found: int, order: Order, waits: bool = False) -> str:
     )
 
 
+def notes(result: Result, elsewhere: bool, whole: bool, before: int, each: float) -> list[str]:
+    """Return what a reader has to know of recorded steps: `elsewhere` than in the main thread; the `whole` program is
+    one; modules were called `before` the first optimizer step, and so many times in `each`."""
+    said = {
+        OTHER_THREAD: elsewhere,
+        NOT_TIMED: not (result.samples_ns or whole),
+        phase_before(before, each): before > 0,
+    }
+    return [note for note, holds in said.items() if holds]
+
+
 def phase_before(calls: int, each: float) -> str:
-    """What is said of calls of modules before the first optimizer step, when a step has `each`."""
+    """Return a note on calls of modules before the first optimizer step, when a step has `each`."""
     times = "none" if each == 0 else "them once" if each == 1 else f"them {each:.3g} times"
     return (
         f"Before its first optimizer step the program called modules {calls} times; a step calls {times}. "
@@ -185,7 +197,7 @@ def phase_before(calls: int, each: float) -> str:
 
 
 def trains() -> bool:
-    """Whether the program holds an optimizer."""
+    """Return whether the program holds an optimizer."""
     # By type: isinstance asks objects for their __class__, and some warn when they are asked.
     return any(issubclass(type(thing), torch.optim.Optimizer) for thing in gc.get_objects())
 
@@ -204,6 +216,6 @@ def stepped() -> list[list[tuple[list[int], str]]]:
 
 
 def in_worker() -> bool:
-    """Whether this process loads data for another."""
+    """Return whether this process loads data for another."""
     worker = sys.modules.get("torch.utils.data._utils.worker")
     return worker is not None and getattr(worker, "_worker_info", None) is not None

@@ -1,4 +1,4 @@
-"""What a program captures into CUDA graphs by itself: a trace of each capture, and which graph a replay is of.
+"""CUDA graphs that a program captures by itself: a trace of each capture, and which graph a replay is of.
 
 The kernels of a replay have no operator around them. But a capture runs the program once as it is, and launches in the
 order of the graph's nodes: a trace of it tells the operator, module and pass of each launch. Compilers' own captures
@@ -135,7 +135,7 @@ def _cuda() -> tuple[int, ...]:
 
 
 def _of_a_compiler() -> bool:
-    """Whether a compiler captures, to replay what it generated."""
+    """Return whether a compiler captures, to replay what it generated."""
     frame = sys._getframe(1)
     while frame is not None:
         if str(frame.f_globals.get("__name__", "")).startswith(_COMPILER):

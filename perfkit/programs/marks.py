@@ -31,7 +31,7 @@ class Marks:
 
     @property
     def trains(self) -> bool:
-        """Whether the step, or the one before it, had a backward pass."""
+        """Return whether the step, or the one before it, had a backward pass."""
         return self.usual + self._backwards > 0
 
     def module(self, module: Any, outermost: bool = False) -> contextlib.AbstractContextManager[None]:

@@ -63,7 +63,7 @@ def of_wrapper(module: torch.nn.Module, known: dict[int, str], told: bool = Fals
 
 
 def outermost(called: Iterable[torch.nn.Module]) -> list[torch.nn.Module]:
-    """Of the modules that were called from outside those that are in none of the others, the largest first."""
+    """Return the modules among `called` that are in none of the others, the largest first."""
     models = list({id(m): m for m in map(unwrapped, called)}.values())
     order = sorted(models, key=lambda m: -sum(1 for _ in modules(m)))
     inside: set[int] = set()

@@ -1,4 +1,4 @@
-"""What a launcher asks of the programs it starts, and what each of them tells; both JSON files in one folder."""
+"""The order of a launcher to the programs it starts, and the result of each of them; both JSON files in one folder."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Order:
 
 @dataclasses.dataclass
 class Result:
-    """What one process recorded, and what it knows of its program. Times are in ns; unknown values are None."""
+    """Records of one process, and facts about its program. Times are in ns; unknown values are None."""
 
     steps_are: str = ""  # what a step is, in words
     found: int = 0  # steps that were seen at all
@@ -82,7 +82,7 @@ class Result:
 
     @property
     def recorded(self) -> bool:
-        """Whether there is a trace with steps."""
+        """Return whether there is a trace with steps."""
         return bool(self.step_ns)
 
 
@@ -100,7 +100,7 @@ def read_order(path: str | os.PathLike[str]) -> Order:
 
 
 def read_results(folder: Path) -> list[tuple[Path, Result]]:
-    """Of each process that told anything its folder and result, those of the lowest rank first."""
+    """Return folder and result of each process that left one, the lowest rank first."""
     found = [(path.parent, Result(**_read(path))) for path in sorted(folder.glob(f"*/{RESULT}"))]
     return sorted(found, key=lambda one: (one[1].rank is None, one[1].rank or 0, one[1].pid))
 

@@ -1,4 +1,4 @@
-"""What a process takes from the operating system's kernel."""
+"""Resources that a process takes from the operating system's kernel."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ def silent() -> Iterator[None]:
 
 
 def gpu_there() -> bool:
-    """Whether there is a GPU that torch can use; asked in a way that leaves processes which fork able to use it."""
+    """Return whether torch can use a GPU; asked so that processes which fork can use it too."""
     import torch
 
     before = os.environ.get(_ASK_DRIVER)
@@ -146,7 +146,7 @@ def rename(trace: Path, name: str, other: str) -> None:
 
 
 def event_cost_ns(events: int = 2000, repeats: int = 5) -> float:
-    """What recording one operator with its shapes adds to its time, in ns: the least of `repeats`, measured here.
+    """Return the ns that recording one operator with its shapes adds to it: the least of `repeats`, measured here.
 
     The operator is an in-place relu of one element, so that nearly all of its time is dispatch. What else runs on the
     machine only lengthens a loop, so the shortest with and without a profiler are compared.

@@ -1,4 +1,4 @@
-"""What PyTorch's profiler prints on stderr when it starts and stops, which is not the program's output."""
+"""Lines that PyTorch's profiler prints on stderr when it starts and stops, which are not the program's output."""
 
 from __future__ import annotations
 

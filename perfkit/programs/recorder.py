@@ -83,7 +83,7 @@ class Recorder:
         return self.state == DONE
 
     def restart(self) -> None:
-        """What was counted was no step: count anew."""
+        """Count anew: what was counted until now were no steps."""
         if self.state == WARMING:
             self._forget()
             self.result.found = 0
@@ -224,12 +224,12 @@ def synchronize() -> None:
 
 
 def captures_graph() -> bool:
-    """Whether what the program does now goes into a CUDA graph."""
+    """Return whether what the program does now goes into a CUDA graph."""
     return on_gpu() and bool(sys.modules["torch"].cuda.is_current_stream_capturing())
 
 
 def on_gpu() -> bool:
-    """Whether the program has begun to use a GPU."""
+    """Return whether the program has begun to use a GPU."""
     return bool(sys.modules["torch"].cuda.is_initialized())
 
 
@@ -243,5 +243,5 @@ def gpu_uuid(device: str | None = None) -> str:
 
 
 def other_profiler() -> bool:
-    """Whether a profiler that is not perfkit's records now."""
+    """Return whether a profiler that is not perfkit's records now."""
     return bool(sys.modules["torch"].autograd._profiler_enabled())

@@ -46,12 +46,12 @@ class Session:
 
     @property
     def is_touched_here(self) -> bool:
-        """Whether what this thread asks of torch's profilers now comes from perfkit."""
+        """Return whether what this thread asks of torch's profilers now comes from perfkit."""
         return getattr(_here, "touching", False)
 
     @contextlib.contextmanager
     def touching(self) -> Iterator[None]:
-        """What this thread asks of torch's profilers in the block comes from perfkit."""
+        """Mark that this thread's calls of torch's profilers in the block come from perfkit."""
         before, _here.touching = self.is_touched_here, True
         try:
             yield

@@ -53,7 +53,7 @@ class StepFinder:
         self._is_fixed = False
 
     def signal(self, kind: str, key: Hashable = 0, role: Hashable = None) -> bool:
-        """Whether this signal ends a step (with calls and replays: whether one begins with it)."""
+        """Return whether this signal ends a step (with calls and replays: whether one begins with it)."""
         self._alone = self._alone + 1 if kind == REPLAY else 0
         if kind in (CALL, BARE):
             self._calls += 1
@@ -75,7 +75,7 @@ class StepFinder:
         return _ORDER.index(kind) > _ORDER.index(self.kind) and not (self.kind == REPLAY and self._alone)
 
     def ready(self) -> bool:
-        """Whether the kind of the steps is certain enough to record them."""
+        """Return whether the kind of the steps is certain enough to record them."""
         if self.kind not in (CALL, BARE) or self.waited or not self._trains():
             return True
         assert self._begun is not None
@@ -94,7 +94,7 @@ class StepFinder:
         self._turns[self.kind].fix()
 
     def words(self, whole: bool = False) -> str:
-        """What a step is, as the end of a sentence; with `whole` there is one."""
+        """Return the meaning of a step, as the end of a sentence; with `whole` there is one."""
         if whole:
             return WORDS[""]
         turns = self._turns.get(self.kind)

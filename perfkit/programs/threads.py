@@ -14,7 +14,7 @@ _SERVES = 8  # of the last signals, of several other threads: from here on a req
 
 
 class Thread:
-    """What one thread is in at the moment. An object, not the thread's number, which a later thread gets again."""
+    """The calls that one thread is in. An object, not the thread's number, which a later thread gets again."""
 
     def __init__(self, marks: Marks) -> None:
         self.marks = marks
@@ -30,7 +30,7 @@ class Thread:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the thread runs no more."""
+        """Return whether the thread runs no more."""
         return self._known is None or not self._known.is_alive()
 
 
@@ -98,10 +98,10 @@ class Owner:
         return True
 
     def owns(self, thread: Thread) -> bool:
-        """Whether the signals of `thread` may end steps."""
+        """Return whether the signals of `thread` may end steps."""
         return thread.of_python if self.serving else thread is self.thread
 
     def is_part(self, thread: Thread) -> bool:
-        """Whether what `thread` calls now is a part of a call that the owner is in."""
+        """Return whether what `thread` calls now is a part of a call that the owner is in."""
         owner = self.thread
         return not self.serving and owner is not None and thread is not owner and owner.depth > 0

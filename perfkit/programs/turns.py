@@ -28,7 +28,7 @@ class Key:
 
     @property
     def is_gone(self) -> bool:
-        """Whether the object does not exist any more."""
+        """Return whether the object does not exist any more."""
         return self._object() is None
 
 
@@ -41,12 +41,12 @@ def key_of(thing: object) -> Hashable:
 
 
 def role_of(thing: object) -> str:
-    """What an object has in common with those that may come in its place: its class, by its name."""
+    """Return the name of the class of an object, which it shares with those that may come in its place."""
     return f"{type(thing).__module__}.{type(thing).__qualname__}"
 
 
 def is_gone(key: Hashable) -> bool:
-    """Whether the object of a key does not exist any more."""
+    """Return whether the object of a key does not exist any more."""
     return isinstance(key, Key) and key.is_gone
 
 
@@ -61,7 +61,7 @@ class _Turn:
     last: int
 
     def stays(self, now: int) -> bool:
-        """Whether the key still takes turns: it has not stayed away for several times what lies between two of its
+        """Return whether the key still takes turns: it has not stayed away for several times the usual distance of its
         signals."""
         between = (self.last - self.first) / (self.count - 1) if self.count > 1 else min(self.first, _ONCE)
         return now - self.last <= _AWAY * between + _PATTERN
@@ -90,7 +90,7 @@ class Turns:
         self.keys = 0  # how many different keys take turns: those of the last whole round
 
     def __call__(self, key: Hashable, role: Hashable = None) -> bool:
-        """Whether this signal is a boundary."""
+        """Return whether this signal is a boundary."""
         self._now += 1
         self._leave(key)
         turn = self._turns.setdefault(key, _Turn(role, 0, self._now, self._now))

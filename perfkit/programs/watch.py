@@ -17,13 +17,14 @@ from perfkit.programs.compilation import Compilation
 from perfkit.programs.graphs import Graphs
 from perfkit.programs.marks import Marks
 from perfkit.programs.models import Models
+from perfkit.programs.others import OtherProfilers
 from perfkit.programs.patches import Patches
 from perfkit.programs.recorder import DONE, LINING, RECORDING, STARTING, WARMING, Recorder, captures_graph
 from perfkit.programs.shortage import Shortage
 from perfkit.programs.steps import BARE, CALL, MARK, OPTIMIZER, REPLAY, REQUEST, StepFinder
 from perfkit.programs.threads import Owner, Thread, Threads
 from perfkit.programs.turns import key_of, role_of
-from perfkit.programs.wrappers import Wrappers, around
+from perfkit.programs.wrappers import Wrappers
 
 
 class Watcher:
@@ -47,7 +48,7 @@ class Watcher:
         self._pending = False  # a step ends at the next moment that is safe
         self._compilation = Compilation(self.models)
         self._conditions = facts.Conditions()
-        self._others = 0
+        self._others = OtherProfilers(recorder.session, self._other_begins)
         self._hindered = False  # by a profiler of the program's own, when the steps were ready
         self._patches = Patches()
         self._wrappers = Wrappers(self)
@@ -56,13 +57,7 @@ class Watcher:
     def install(self) -> None:
         """Begin to watch; where the whole program is one step, begin to record it."""
         self._wrappers.install()
-        observer = torch.profiler.ExecutionTraceObserver
-        for owner, begins, ends in (
-            (torch.autograd.profiler.profile, "_prepare_trace", "__exit__"),
-            (observer, "start", "stop"),
-        ):
-            self._patches.wrap(owner, begins, around(self, self._other_begins))
-            self._patches.wrap(owner, ends, around(self, self._other_ends))
+        self._others.install(self, self._patches)
         self._compilation.install(self._patches)
         if self._of_program:
             self.graphs.install(self._patches)
@@ -125,7 +120,7 @@ class Watcher:
         self._guarded(act)
 
     def is_apart(self, thread: Thread) -> bool:
-        """Whether what the thread calls now is work next to the recorded step: another request."""
+        """Return whether what the thread calls now is work next to the recorded step: another request."""
         return self._apart is not None and self._apart is not thread
 
     def signal(self, kind: str, key: Hashable, role: Hashable = None) -> None:
@@ -154,24 +149,9 @@ class Watcher:
         if self._pending and not self.idle and self._owner.owns(self.threads.own):
             self._guarded(self._end_late)
 
-    # Profilers of the program's own --------------------------------------------------------------------------------
-
-    def _other_begins(self, args: Any, kwargs: Any) -> None:
-        """Two profilers cannot record at a time: the program's goes first."""
-        if self.recorder.session.is_touched_here:
-            return
-        self._others += 1
+    def _other_begins(self) -> None:
         if self.recorder.state in (STARTING, RECORDING, LINING):
             self._guarded(self._give_way)
-
-    def _other_ends(self, args: Any, kwargs: Any) -> Callable[[], None] | None:
-        if self.recorder.session.is_touched_here:
-            return None
-
-        def ended() -> None:
-            self._others = max(0, self._others - 1)
-
-        return ended
 
     def _give_way(self) -> None:
         self.threads.own.marks.close()  # a range that ends in the profile of another session crashes PyTorch
@@ -243,11 +223,11 @@ class Watcher:
     def _ready(self) -> bool:
         if not self.steps.ready():
             return False
-        self._hindered = self._others > 0
+        self._hindered = self._others.active > 0
         return not self._hindered
 
     def _trains(self) -> bool:
-        """Whether the program holds an optimizer. Looking costs up to a tenth of a second: never again once it does."""
+        """Return whether the program holds an optimizer. Looking takes up to 0.1 s: never again once it does."""
         self._optimizer = self._optimizer or facts.trains()
         return self._optimizer
 
@@ -276,7 +256,7 @@ class Watcher:
         elif not (result.problem or result.recorded):
             waits = self.steps.kind in (CALL, BARE) and self._optimizer
             result.problem = facts.OWN_PROFILER if self._hindered else facts.too_few(result.found, wanted, waits)
-            result.hint = facts.WITHOUT_PROFILER if self._hindered else ""
+            result.hint = facts.WITHOUT_PROFILER if self._hindered else facts.WHOLE if waits else ""
         self._end()
 
     def _end(self) -> None:
@@ -285,7 +265,7 @@ class Watcher:
         self._ended()
 
     def describe(self) -> None:
-        """Add to the result what the program tells of itself."""
+        """Add facts about the program to the result."""
         result = self.recorder.result
         serving = self._owner.serving
         result.steps_are = REQUEST if serving else self.steps.words(self.recorder.order.whole)
@@ -297,14 +277,9 @@ class Watcher:
         trains = owner is not None and owner.marks.trains
         training = self.steps.kind == OPTIMIZER or trains or (self.steps.kind == REPLAY and facts.trains())
         facts.add(result, models, self._conditions, training)
-        if result.recorded and owner is not None and not (owner.is_main or serving):
-            result.notes.append(facts.OTHER_THREAD)
-        if result.recorded and not (result.samples_ns or self.recorder.order.whole):
-            result.notes.append(facts.NOT_TIMED)
-        before, each = self.steps.phase_before()
-        if result.recorded and before:
-            result.notes.append(facts.phase_before(before, each))
         if result.recorded:
+            elsewhere = owner is not None and not (owner.is_main or serving)
+            result.notes += facts.notes(result, elsewhere, self.recorder.order.whole, *self.steps.phase_before())
             result.compiled = self._compilation.content()
             self._compilation.write(self.recorder.folder)
 

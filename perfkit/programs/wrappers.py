@@ -46,7 +46,7 @@ class Watcher(Protocol):
         """Such a request is answered."""
 
     def is_apart(self, thread: Thread) -> bool:
-        """Whether what the thread calls now is work next to the recorded step."""
+        """Return whether what the thread calls now is work next to the recorded step."""
 
     def note_held(self, optimizer: Any) -> None:
         """An optimizer is about to step while allocations are recorded."""
@@ -169,7 +169,7 @@ class Wrappers:
         return __call__
 
     def _quiet(self) -> bool:
-        """Whether nothing is recorded now."""
+        """Return whether nothing is recorded now."""
         if self._watcher.graphs.capturing:
             return False
         return self._recorder.state in (WARMING, DONE) or not self._recorder.marks
