@@ -11,6 +11,7 @@ import sys
 import threading
 import warnings
 from types import FunctionType, MethodType
+from typing import Any
 
 PERFKIT = os.environ.get("UNHARMED_PERFKIT", "")
 
@@ -35,20 +36,21 @@ def left_behind() -> list[str]:
         if module is None or module_name.split(".")[0] not in ("torch", "threading", "signal", "os", "atexit"):
             continue
         for name, value in list(vars(module).items()):
-            if isinstance(value, type) and id(value) not in seen:
+            # By type: torch has objects that warn when they are asked for their class.
+            if issubclass(type(value), type) and id(value) not in seen:
                 seen.add(id(value))
                 found += [f"{value.__name__}.{inner}" for inner, one in list(vars(value).items()) if perfkits(one)]
-            elif isinstance(value, dict) and name.startswith("_global"):
+            elif issubclass(type(value), dict) and name.startswith("_global"):
                 found += [f"{module_name}.{name}" for one in list(value.values()) if perfkits(one)]
             elif perfkits(value):
                 found.append(f"{module_name}.{name}")
     return sorted(set(found))
 
 
-def perfkits(value: object) -> bool:
+def perfkits(value: Any) -> bool:
     """Return whether `value` is a function of perfkit."""
-    function = value.__func__ if isinstance(value, (classmethod, staticmethod, MethodType)) else value
-    return isinstance(function, FunctionType) and function.__code__.co_filename.startswith(PERFKIT)
+    function = value.__func__ if type(value) in (classmethod, staticmethod, MethodType) else value
+    return type(function) is FunctionType and function.__code__.co_filename.startswith(PERFKIT)
 
 
 def at_exit() -> None:
