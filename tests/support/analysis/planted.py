@@ -105,7 +105,7 @@ def findings(
     model, step = made
     step = waited.noting(step) if waited else step
     program: Any = SimpleNamespace(model=model, keeps_modules=True)
-    settings: Any = SimpleNamespace(device="cpu", profile_memory=False)
+    settings: Any = SimpleNamespace(device="cpu", profile_memory=False, lines=False, ranks=1)
     trace = profile.write(profile.record(program, settings, step, steps), folder).trace
     report = analyse_table(read_trace(trace, costs=CostModel()), ceilings, trace).backends[0]
     return {f.name: f for f in report.findings}
