@@ -24,7 +24,9 @@ _BUILDS = ("_apply", "load_state_dict", "_load_from_state_dict")
 _CALLS = ("_call_impl", "_wrapped_call_impl")
 _LOADS = ("from_pretrained", "reset_parameters", "load_state_dict")
 _WORKSPACE = re.compile(r"cublas\w*workspace|workspaceallocat|getcurrentcudablas|cudnn\w*workspace", re.IGNORECASE)
-_LIBRARY = re.compile(r"(^|/)(torch|torchgen|functorch)/|^<|(^|/)lib/python3\.\d+/(?!(site|dist)-packages/)")
+_LIBRARY = re.compile(
+    r"(^|/)(torch|torchgen|functorch|perfkit/programs)/|^<|(^|/)lib/python3\.\d+/(?!(site|dist)-packages/)"
+)
 
 
 def phase_of(stack: Stack) -> int:
@@ -80,7 +82,10 @@ def initialises(stack: Stack) -> bool:
 
 
 def line_of(stack: Stack) -> Frame | None:
-    """Return the innermost line outside of PyTorch and Python's own library, else the innermost of any file."""
+    """Return the innermost line outside of PyTorch, Python's own library and what watches the program.
+
+    Where all lines are of these, the innermost.
+    """
     python = [frame for frame in stack if frame.file.endswith(".py")]
     return next((frame for frame in python if not _LIBRARY.search(frame.file)), next(iter(python), None))
 

@@ -13,6 +13,8 @@ import pytest
 
 from perfkit.memory.analyse import NO_STACKS, analyse
 from perfkit.memory.lifetimes import allocations
+from perfkit.memory.phases import line_of
+from perfkit.memory.records import Frame
 from perfkit.memory.results import DeviceMemory, Moment
 from perfkit.readers.snapshot.read import read_snapshot
 from tests.support.allocator import ACTIVATIONS, BUILD, FIRST, KIB, Allocator, training
@@ -186,3 +188,14 @@ def test_other_files_say_what_they_are(run_cli: Any, tmp_path: Path) -> None:
         done = run_cli(["report", path])
         assert (done.rc, done.stdout) == (2, "")
         assert done.stderr.startswith("perfkit: "), done.stderr
+
+
+def test_the_line_is_the_programs_own() -> None:
+    """Wrappers of `perfkit capture` and PyTorch's modules lie between an allocation and the program's line."""
+    stack = (
+        Frame("/env/lib/python3.12/site-packages/torch/nn/functional.py", 2, "linear"),
+        Frame("/home/me/perfkit/perfkit/programs/wrappers.py", 165, "__call__"),
+        Frame("/home/me/llama.py", 22, "forward"),
+    )
+    assert line_of(stack) == stack[2]
+    assert line_of(stack[:1]) == stack[0]
