@@ -19,7 +19,9 @@ Nothing here needs torch: a run made on one machine is read on any other.
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -237,16 +239,23 @@ def is_run_folder(path: Path) -> bool:
     return (path / MANIFEST).is_file()
 
 
-def write_whole(path: Path, data: bytes | str) -> None:
-    """Write a file under a temporary name and rename it: nothing that existed is lost or half-written.
+@contextlib.contextmanager
+def written_whole(path: Path, advice: str = "Free space or choose --out.") -> Iterator[Path]:
+    """Give a temporary name next to `path` to write to, and rename it afterwards: no file is lost or half-written.
 
-    Raises `RunFailed` with the cause (disk full, no permission) in one sentence.
+    Raises `RunFailed` with the cause (disk full, no permission) in one sentence, and `advice`.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        temporary.write_bytes(data.encode() if isinstance(data, str) else data)
+        yield temporary
         temporary.replace(path)
     except OSError as error:
-        raise RunFailed(f"{path} could not be written: {error.strerror}.", "Free space or choose --out.") from error
+        raise RunFailed(f"{path} could not be written: {error.strerror}.", advice) from error
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def write_whole(path: Path, data: bytes | str) -> None:
+    """Write a file whole or not at all. Raises `RunFailed` where that is impossible."""
+    with written_whole(path) as temporary:
+        temporary.write_bytes(data.encode() if isinstance(data, str) else data)

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from perfkit.analysis.roofline.roof import Booleans, Reals
+from perfkit.analysis.roofline.roof import Booleans
+from perfkit.intervals import Union
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,15 +27,5 @@ def exposed_ns(frame: pd.DataFrame, rows: Booleans) -> float | None:
     free = 0.0
     for one in dict.fromkeys(device[rows].tolist()):
         here = device == one
-        free += union_ns(start[here], end[here]) - union_ns(start[here & ~rows], end[here & ~rows])
+        free += Union(start[here], end[here]).length - Union(start[here & ~rows], end[here & ~rows]).length
     return free
-
-
-def union_ns(start: Reals, end: Reals) -> float:
-    """Length of the union of the intervals [start, end)."""
-    if not len(start):
-        return 0.0
-    order = np.argsort(start, kind="stable")
-    start, reached = start[order], np.maximum.accumulate(end[order])
-    before = np.concatenate([[start[0]], reached[:-1]])
-    return float(np.maximum(reached - np.maximum(start, before), 0.0).sum())

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfkit.ranks.unions import Union
+from perfkit.intervals import Union
 
 if TYPE_CHECKING:
     import pandas as pd

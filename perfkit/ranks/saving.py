@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from perfkit.intervals import Union
 from perfkit.ranks.matching import Matched
 from perfkit.ranks.members import Member
-from perfkit.ranks.unions import Union
 from perfkit.ranks.waiting import Waiting, per_step
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from perfkit.intervals import Union
 from perfkit.readers.columns import Integers
 
 
@@ -32,30 +33,7 @@ class Steps:
         return np.where(inside, index, -1)
 
 
-class Cover:
-    """The union of intervals [start, end) in ns, and how much of it lies before a moment."""
-
-    def __init__(self, start: Integers, end: Integers) -> None:
-        order = np.argsort(start, kind="stable")
-        start, end = start[order], end[order]
-        reach = np.maximum.accumulate(end) if len(end) else end
-        first = np.ones(len(start), bool)
-        first[1:] = start[1:] > reach[:-1]
-        self.start = start[first]
-        self.end = reach[np.append(np.flatnonzero(first)[1:] - 1, len(reach) - 1)] if len(start) else reach
-        self.before = np.concatenate([[0], np.cumsum(self.end - self.start)]).astype(np.int64)
-
-    def until(self, moment: Integers) -> Integers:
-        """Covered ns before each moment."""
-        if not len(self.start):
-            return np.zeros(len(moment), np.int64)
-        index = np.searchsorted(self.start, moment, side="right") - 1
-        at = np.maximum(index, 0)
-        part = np.clip(moment - self.start[at], 0, self.end[at] - self.start[at])
-        return np.where(index >= 0, self.before[at] + part, 0)
-
-
-def stretches(cover: Cover, steps: Steps) -> tuple[Integers, Integers, Integers]:
+def stretches(cover: Union, steps: Steps) -> tuple[Integers, Integers, Integers]:
     """Start and end of the stretches inside the steps that `cover` leaves free, and when each began.
 
     For the first of a step that may be before the step.

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import csv
 import io
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfkit.analysis.results import Group, Report
-from perfkit.errors import RunFailed, UsageError
+from perfkit.errors import UsageError
+from perfkit.run_folder import written_whole
 
 if TYPE_CHECKING:
     from perfkit.table import KernelTable
@@ -40,19 +40,13 @@ def write_table(table: KernelTable, path: Path) -> None:
 
     Raises `UsageError` for another ending and `RunFailed` when the file cannot be written.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
+    if path.suffix not in (".parquet", ".csv"):
+        raise UsageError(f"{path.name} is neither .csv nor .parquet.", "Name the export with one of the two.")
+    with written_whole(path, "Free space or choose another.") as temporary:
         if path.suffix == ".parquet":
             table.write(temporary)
-        elif path.suffix == ".csv":
-            _guarded(table.frame).to_csv(temporary, index=False)
         else:
-            raise UsageError(f"{path.name} is neither .csv nor .parquet.", "Name the export with one of the two.")
-        temporary.replace(path)
-    except OSError as error:
-        raise RunFailed(f"{path} could not be written: {error.strerror}.", "Free space or choose another.") from error
-    finally:
-        temporary.unlink(missing_ok=True)
+            _guarded(table.frame).to_csv(temporary, index=False)
 
 
 def _row(group: Group) -> list[Any]:

@@ -8,7 +8,6 @@ memory does not grow with the file.
 from __future__ import annotations
 
 import gzip
-import os
 from collections.abc import Iterable, Iterator
 from itertools import chain
 from pathlib import Path
@@ -19,8 +18,8 @@ import msgspec
 import perfkit
 from perfkit import profile_names
 from perfkit.analysis.timeline.lanes import COPY, FILL, OPERATOR, PASS, STEP, Slice, Timeline
-from perfkit.errors import RunFailed
 from perfkit.render.cells import NOTE_LIMIT, clean
+from perfkit.run_folder import written_whole
 
 NAME_LIMIT = 4000  # characters of a name or an argument; names of templates have over a thousand
 _CATEGORIES = {
@@ -42,19 +41,12 @@ def write(path: Path, timelines: Iterable[Timeline], source: str, arrows: Iterab
 
     Raises `RunFailed` when the file cannot be written; what was there before is then still whole.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            if path.suffix == ".gz":
-                with gzip.GzipFile("", "wb", _COMPRESSION, file, mtime=0) as packed:
-                    _write(packed, list(timelines), source, arrows)
-            else:
-                _write(file, list(timelines), source, arrows)
-        temporary.replace(path)
-    except OSError as error:
-        raise RunFailed(f"{path} could not be written: {error.strerror}.", "Free space or choose --out.") from error
-    finally:
-        temporary.unlink(missing_ok=True)
+    with written_whole(path) as temporary, temporary.open("wb") as file:
+        if path.suffix == ".gz":
+            with gzip.GzipFile("", "wb", _COMPRESSION, file, mtime=0) as packed:
+                _write(packed, list(timelines), source, arrows)
+        else:
+            _write(file, list(timelines), source, arrows)
 
 
 def _write(file: IO[bytes] | gzip.GzipFile, timelines: list[Timeline], source: str, arrows: Iterable[Arrow]) -> None:

@@ -1,12 +1,13 @@
 """The sources' evidence on the places of rows, and the one order in which it holds.
 
-    table        what a kernel table holds already
-    events       ranges around a kernel, module hooks, and autograd's links
-    capture      what a CUDA graph was captured from, of what its replays run
-    model        the model's own work outside the graphs of a compiler
-    line         lines of a generated program
-    call site    calls that a compiler reported
-    alignment    the position between kernels of a reference that are certain
+    source       what it is                                                      `placed_by`
+    table        what a kernel table holds already                               any
+    events       ranges around a kernel, module hooks, and autograd's links      range, autograd
+    capture      what a CUDA graph was captured from, of what its replays run    range, autograd
+    model        the model's own work outside the graphs of a compiler           range, autograd
+    line         lines of a generated program                                    symbol, parameter, declared
+    call site    calls that a compiler reported                                  provenance
+    alignment    the position between kernels of a reference that are certain    alignment
 
 Each says what it knows of a row and nothing else. Later ones hold over earlier ones, column by column; what a fused
 kernel serves belongs to its place, so that a source which places a row also says what the row serves, or that it serves

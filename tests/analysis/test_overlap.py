@@ -7,7 +7,8 @@ import pandas as pd
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfkit.analysis.alone import exposed_ns, union_ns
+from perfkit.analysis.alone import exposed_ns
+from perfkit.intervals import Union
 
 INTERVALS = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 20), st.booleans(), st.sampled_from(["a", "b"])))
 
@@ -17,7 +18,7 @@ def test_the_union_covers_what_any_interval_covers(intervals: list[tuple[int, in
     start = np.array([s for s, *_ in intervals], float)
     end = start + np.array([length for _, length, *_ in intervals], float)
     covered = {t for s, length, *_ in intervals for t in range(s, s + length)}
-    assert union_ns(start, end) == len(covered)
+    assert Union(start, end).length == len(covered)
 
 
 @given(INTERVALS)

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from perfkit.analysis import source_lines
-from perfkit.analysis.alone import union_ns
 from perfkit.analysis.line_results import SourceLine
 from perfkit.analysis.results import BackendReport, Finding, Group, Reason, Unjudged
 from perfkit.analysis.roofline.counters import Counters
 from perfkit.analysis.roofline.roof import Booleans, Judged, Reals
 from perfkit.analysis.words import percent
 from perfkit.hardware.ceilings import Ceilings
+from perfkit.intervals import Union
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -144,7 +144,7 @@ class Case:
             return float("inf")
         devices = self.frame["device"].astype(object).to_numpy()
         others = [(devices == one) & ~rows for one in dict.fromkeys(devices.tolist())]
-        busy = max((union_ns(start[mine], (start + length)[mine]) for mine in others), default=0.0)
+        busy = max((Union(start[mine], (start + length)[mine]).length for mine in others), default=0.0)
         return max(self.step_ns - self.per_step(busy), 0.0)
 
     def is_in(self, column: str, values: Iterable[str]) -> Booleans:

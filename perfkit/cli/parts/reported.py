@@ -22,12 +22,15 @@ EVERY_FORMAT = ("html", "md", "txt", "json", "csv")
 def output_of(source: Run | KernelTable, path: Path, as_job: bool = True) -> Output:
     """Analyse what was read from `path`; `as_job` lets a run whose processes are ranks be one job."""
     from perfkit.analysis.report.analyse import analyse_any
-    from perfkit.cli.parts import jobs
     from perfkit.readers import tables_of
     from perfkit.render.output import of_report
+    from perfkit.table import KernelTable
 
-    if as_job and (job := jobs.of(source)):
-        return jobs.output_of(job)
+    if as_job and not isinstance(source, KernelTable):
+        from perfkit.cli.parts import jobs
+
+        if job := jobs.of(source):
+            return jobs.output_of(job)
     report = analyse_any(source, path)
     return of_report(report, lambda: tables_of(source), lambda: answers(report, source))
 

@@ -13,11 +13,11 @@ from perfkit.analysis.line_results import SourceLine
 from perfkit.analysis.results import Unjudged
 from perfkit.analysis.rules.base import Texts
 from perfkit.hardware.collectives.results import Sweep, sweep_for
+from perfkit.intervals import Union
 from perfkit.ranks import collectives
 from perfkit.ranks.matching import Matched
 from perfkit.ranks.members import Member
 from perfkit.ranks.results import RanksFinding, RanksReport
-from perfkit.ranks.unions import Union
 from perfkit.ranks.waiting import Waiting
 
 SEVERAL_GPUS, SEVERAL = "several GPUs", "several ranks"

@@ -10,17 +10,19 @@ from perfkit.table import KernelTable
 
 _BEGINNING = 1 << 14
 
+_MARK = b'"rocprofiler-sdk-tool"'  # in its JSON
+
 
 def knows(head: Head) -> bool:
     """Accept rocprofv3's CSV or JSON."""
-    from perfkit.readers.gpu_lists.rocprof import is_header, is_json
-
     if head.is_json:
-        return head.packing in ("", "gzip") and is_json(head.text)
+        return head.packing in ("", "gzip") and _MARK in head.text[:4096]
     text = head.text[:_BEGINNING]
-    return (
-        not head.packing and b"_Timestamp" in text and any(map(is_header, text.decode("utf-8", "replace").split("\n")))
-    )
+    if head.packing or b"_Timestamp" not in text:
+        return False
+    from perfkit.readers.gpu_lists.rocprof import is_header
+
+    return any(map(is_header, text.decode("utf-8", "replace").split("\n")))
 
 
 def read(path: Path) -> KernelTable:

@@ -25,13 +25,7 @@ _AXES = ("x", "y", "z")
 _DIRECTION = {
     "HOST_TO_DEVICE": "HtoD", "DEVICE_TO_HOST": "DtoH", "DEVICE_TO_DEVICE": "DtoD", "HOST_TO_HOST": "HtoH",
 }  # fmt: skip
-_MARK = b'"rocprofiler-sdk-tool"'
 _NUMBER = re.compile(r"(\d{1,6})\s*$")
-
-
-def is_json(beginning: bytes) -> bool:
-    """Return whether a file begins as rocprofv3's JSON."""
-    return _MARK in beginning[:4096]
 
 
 def is_header(line: str) -> bool:

@@ -19,8 +19,9 @@ import numpy as np
 
 from perfkit.cost.model import ITEM_BYTES
 from perfkit.errors import InputError
+from perfkit.intervals import Union
 from perfkit.readers import collective_names
-from perfkit.readers.intervals import Cover, Steps
+from perfkit.readers.intervals import Steps
 from perfkit.readers.nsys.activity import COPY, GRAPH, KERNEL, Activity
 from perfkit.readers.nsys.database import Database, Integers, opened
 
@@ -122,5 +123,5 @@ def per_step(activity: Activity, steps: Steps) -> list[dict[str, Any]]:
 
 def _within(activity: Activity, rows: Any, steps: Steps) -> Integers:
     """Return how much of each step the union of these rows covers."""
-    cover = Cover(activity.start[rows], activity.end[rows])
+    cover = Union(activity.start[rows], activity.end[rows])
     return cover.until(steps.end) - cover.until(steps.start)

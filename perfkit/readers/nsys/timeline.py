@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from perfkit.intervals import Union
 from perfkit.profile_names import CUDA_ALLOCATION, DRIVER, LAUNCH, STREAM_WAIT, SYNC, cause_of_call, effect_of_call
-from perfkit.readers.intervals import Cover, Steps, stretches
+from perfkit.readers.intervals import Steps, stretches
 from perfkit.readers.nsys.activity import COPY, DIRECTIONS, GRAPH, KERNEL, Activity, Calls, calls_behind, usable
 from perfkit.readers.nsys.database import ABSENT, Database, Integers
 from perfkit.readers.nsys.ranges import Marks
@@ -40,7 +41,7 @@ def account(activity: Activity, calls: Calls, launch: Integers, steps: Steps, ma
 
     A gap has the pass of `marks` around the whole stretch, if there is one.
     """
-    cover = Cover(activity.start, activity.end)
+    cover = Union(activity.start, activity.end)
     length = steps.end - steps.start
     busy = cover.until(steps.end) - cover.until(steps.start)
     idle = stretches(cover, steps)
@@ -97,7 +98,7 @@ def _of_thread(calls: Calls, thread: int, start: Integers, end: Integers) -> Int
     kind = np.array([CAUSES.index(cause_of_call(n)) for n in calls.name[low:high]], dtype=np.int64)
     part = np.zeros((len(CAUSES), len(start)), np.int64)
     for code in np.unique(kind).tolist():
-        cover = Cover(begin[kind == code], finish[kind == code])
+        cover = Union(begin[kind == code], finish[kind == code])
         part[code] = cover.until(end) - cover.until(start)
     part[CAUSES.index(HOST)] = end - start - part.sum(axis=0)
     return part
@@ -109,7 +110,7 @@ def devices(activity: Activity) -> list[dict[str, Any]]:
     for device in np.unique(activity.device).tolist():
         mine = activity.device == device
         start, end = activity.start[mine], activity.end[mine]
-        cover = Cover(start, end)
+        cover = Union(start, end)
         found.append(
             {
                 "device": device_name(device),

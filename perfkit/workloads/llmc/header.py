@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
 
-from perfkit.errors import InputError, RunFailed
+from perfkit.errors import InputError
+from perfkit.run_folder import written_whole
 
 CHECKPOINT, DEBUG_STATE, TOKENIZER, TOKENS, EVALUATION = 20240326, 20240327, 20240328, 20240520, 20240522
 WIDE_TOKENS = 20240801  # of Llama 3, whose vocabulary needs more than 16 bits
@@ -85,13 +85,6 @@ def mapped(path: Path, dtype: str, offset: int) -> np.ndarray:
 
 def write(path: Path, header: np.ndarray, body: Callable[[BinaryIO], object]) -> None:
     """Write the header and what `body` writes, whole or not at all. Raises `RunFailed` when that is impossible."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            file.write(header.tobytes())
-            body(file)
-        temporary.replace(path)
-    except OSError as error:
-        raise RunFailed(f"{path} could not be written: {error.strerror}.", "Free space there.") from error
-    finally:
-        temporary.unlink(missing_ok=True)
+    with written_whole(path, "Free space there.") as temporary, temporary.open("wb") as file:
+        file.write(header.tobytes())
+        body(file)

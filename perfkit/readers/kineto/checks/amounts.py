@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from perfkit import units
+from perfkit.intervals import Union
 from perfkit.readers.columns import Integers
-from perfkit.readers.intervals import Cover
 from perfkit.readers.kineto.checks.evidence import (
     DEFECT,
     DOES_NOT_APPLY,
@@ -90,7 +90,7 @@ def _launched(e: Evidence, length: Integers) -> tuple[Integers, Integers]:
     for i in np.unique(step).tolist():
         mine = known[order[first[i] : first[i + 1]]]
         start, end = e.device.start[mine], e.device.end[mine]
-        ran[i] = Cover(start, end).before[-1]
+        ran[i] = Union(start, end).before[-1]
         room[i] = max(int(e.steps.end[i]), int(end.max())) - int(e.steps.start[i])
     return ran, room
 
@@ -122,6 +122,6 @@ def _without_collectives(e: Evidence) -> Sequence[int]:
     if not talks.any():
         known: Sequence[int] = e.facts["busy_ns"]
         return known
-    cover = Cover(e.device.start[~talks], e.device.end[~talks])
+    cover = Union(e.device.start[~talks], e.device.end[~talks])
     busy_ns: list[int] = (cover.until(e.steps.end) - cover.until(e.steps.start)).tolist()
     return busy_ns

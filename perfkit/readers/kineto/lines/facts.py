@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from perfkit.intervals import Union
 from perfkit.profile_names import LOADER, PASS
 from perfkit.readers.columns import Coded, Integers
-from perfkit.readers.intervals import Cover
 from perfkit.readers.kineto.decode.events import HostEvents
 from perfkit.readers.kineto.lines.join import Lined
 from perfkit.readers.kineto.lines.stacks import Frame
@@ -64,7 +64,7 @@ def column(lined: Lined, events: Integers) -> Coded:
 
 
 def by_line(
-    host: HostEvents, lined: Lined, idle: Cover | None, waits: Mapping[str, tuple[Integers, Integers]],
+    host: HostEvents, lined: Lined, idle: Union | None, waits: Mapping[str, tuple[Integers, Integers]],
     bytes_: Mapping[int, float] | None, rows: tuple[Integers, Any], lane: int,
 ) -> tuple[list[dict[str, Any]], dict[str, float]]:  # fmt: skip
     """An entry for each line with all that it took, over the capture, in ns, and what no line is known of; the bytes
@@ -82,7 +82,7 @@ def by_line(
         "host_ns": _summed(pieces.frame, length, count),
         "python_ns": _summed(pieces.frame, np.where(pieces.working, 0, length), count),
         "loading_ns": _summed(
-            pieces.frame, length - pieces.free_of(Cover(host.start[loading], host.end[loading])), count
+            pieces.frame, length - pieces.free_of(Union(host.start[loading], host.end[loading])), count
         ),
         "idle_ns": _summed(pieces.frame, length - pieces.free_of(idle), count) if idle is not None else None,
     }

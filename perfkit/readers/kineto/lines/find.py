@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from perfkit.errors import InputError
+from perfkit.intervals import Union
 from perfkit.readers.columns import Integers
-from perfkit.readers.intervals import Cover, stretches
+from perfkit.readers.intervals import stretches
 from perfkit.readers.kineto.attribution.columns import Placed, place
 from perfkit.readers.kineto.decode.read import Events, read_events
 from perfkit.readers.kineto.lines import facts
@@ -61,7 +62,7 @@ class Lines:
         idle = None
         if len(device) and placed.on_gpu is not None:
             start, end, _ = stretches(at_work(host, device, placed.launch), placed.on_gpu.steps)
-            idle = Cover(start, end)
+            idle = Union(start, end)
         launch = placed.launch if len(device) else None
         events, _ = waits_of(host, device, placed.steps, placed.places, launch, reads)
         copying = uploads(host, device, placed.places, launch)

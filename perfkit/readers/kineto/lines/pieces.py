@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from perfkit.intervals import Union
 from perfkit.readers.columns import Booleans, Integers
-from perfkit.readers.intervals import Cover
 from perfkit.readers.kineto.decode.events import HostEvents
 
 
@@ -28,7 +28,7 @@ class Pieces:
         start, end, frame = (np.array(column, np.int64) for column in columns[:3])
         return cls(start, end, frame, np.array(columns[3], bool))
 
-    def free_of(self, cover: Cover) -> Integers:
+    def free_of(self, cover: Union) -> Integers:
         """The ns of each piece that `cover` leaves free."""
         return (self.end - self.start) - (cover.until(self.end) - cover.until(self.start))
 

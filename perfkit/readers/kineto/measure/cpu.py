@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from perfkit.cost.operators.structure import SYNC_COLLECTIVES
+from perfkit.intervals import Union
 from perfkit.profile_names import CPU_COLLECTIVES
 from perfkit.readers.columns import Booleans, Coded, Integers, integers, same
-from perfkit.readers.intervals import Cover, Steps
+from perfkit.readers.intervals import Steps
 from perfkit.readers.kineto.decode.events import HostEvents
 from perfkit.readers.kineto.measure.collectives import message_bytes, message_of_range
 from perfkit.readers.kineto.measure.rows import AUTOGRAD, OTHER, PYTHON_CODE, RANK, Rows, costed
@@ -82,7 +83,7 @@ def causes(host: HostEvents, cause: Integers) -> Integers:
     return np.where(host.named([name in _WAITING for name in host.names]), RANK, cause)
 
 
-def waits(host: HostEvents, cause: Integers, lane: int) -> Cover:
+def waits(host: HostEvents, cause: Integers, lane: int) -> Union:
     """When thread `lane` waits: in a collective of other threads, from its own last event to the collective's end.
 
     It goes on right after that end; or right before, for a thread of the library may lose its core before it closes the
@@ -92,14 +93,14 @@ def waits(host: HostEvents, cause: Integers, lane: int) -> Cover:
     found = np.flatnonzero(host.named([n.startswith(CPU_COLLECTIVES) for n in host.names]) & (host.lane != lane))
     marks = np.sort(np.concatenate([host.start[low:high], host.end[low:high]]))
     if not len(found) or not len(marks):
-        return Cover(host.start[:0], host.end[:0])
+        return Union(host.start[:0], host.end[:0])
     pairs = zip(host.start[found].tolist(), host.end[found].tolist(), strict=True)
     # The longest stretch of each range, else the last one.
     longest, last = np.array([_stretches(marks, *pair) for pair in pairs], np.int64).transpose(1, 2, 0)
     taken = _may_wait(host, cause, (low, high), *longest)
     begin, end, apart = np.where(taken, longest, last)
     chosen = _may_wait(host, cause, (low, high), begin, end, apart)
-    return Cover(begin[chosen], end[chosen])
+    return Union(begin[chosen], end[chosen])
 
 
 def _stretches(marks: Integers, start: int, end: int) -> list[tuple[int, int, int]]:

@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from perfkit.intervals import Union
 from perfkit.profile_names import MODULE, PREFIX, PROFILER_STEP
 from perfkit.readers.columns import Integers
-from perfkit.readers.intervals import Cover, Steps
+from perfkit.readers.intervals import Steps
 from perfkit.readers.kineto.attribution.places import Place
 from perfkit.readers.kineto.decode.arrange import without_children
 from perfkit.readers.kineto.decode.events import HostEvents
@@ -55,7 +56,7 @@ def account(events: HostEvents, steps: Steps, place: Place, rows: Rows, event_co
     `event_cost_ns`: what recording one event costs (None: no estimate of that).
     """
     others = rows.is_row & (events.lane != steps.lane)
-    elsewhere = Cover(events.start[others], events.end[others])
+    elsewhere = Union(events.start[others], events.end[others])
     low, high = np.searchsorted(events.lane, [steps.lane, steps.lane + 1])
     own = slice(int(low), int(high))  # the events of the step's own thread
     causes = cpu.causes(events, rows.cause)
@@ -87,14 +88,14 @@ def account(events: HostEvents, steps: Steps, place: Place, rows: Rows, event_co
     return Accounting(step_ns.tolist(), (step_ns - gap_of_step).tolist(), gaps, count, count)
 
 
-def _uncovered(cover: Cover, start: Integers, end: Integers) -> Integers:
+def _uncovered(cover: Union, start: Integers, end: Integers) -> Integers:
     """Return how much of each interval [start, end) the cover leaves free, in ns."""
     return (end - start) - (cover.until(end) - cover.until(start))
 
 
-def _beside(cover: Cover, other: Cover, start: Integers, end: Integers) -> Integers:
+def _beside(cover: Union, other: Union, start: Integers, end: Integers) -> Integers:
     """Return how much of each interval [start, end) is in `cover` and not in the `other` one, in ns."""
-    both = Cover(np.concatenate([cover.start, other.start]), np.concatenate([cover.end, other.end]))
+    both = Union(np.concatenate([cover.start, other.start]), np.concatenate([cover.end, other.end]))
     return _uncovered(other, start, end) - _uncovered(both, start, end)
 
 

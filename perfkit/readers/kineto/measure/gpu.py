@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from perfkit.intervals import Union
 from perfkit.readers.columns import Coded, Integers, integers
-from perfkit.readers.intervals import Cover
 from perfkit.readers.kineto.attribution.gpu_steps import Launches
 from perfkit.readers.kineto.decode.events import KINDS, DeviceEvents, HostEvents, Message, distinct
 from perfkit.readers.kineto.measure.collectives import columns_of, described
@@ -82,7 +82,7 @@ def _real(values: Any) -> Any:
 LATE = 1_000_000  # ns from the launch on an idle GPU: some 5 µs are usual, where the host batches launches more
 
 
-def at_work(host: HostEvents, device: DeviceEvents, launch: Integers) -> Cover:
+def at_work(host: HostEvents, device: DeviceEvents, launch: Integers) -> Union:
     """The union of all activities, and the time in which the first of a stream waited for work that the trace lacks.
 
     `launch` is the host event that launched each activity, −1 for none. A GPU starts in µs what it has only to begin,
@@ -93,4 +93,4 @@ def at_work(host: HostEvents, device: DeviceEvents, launch: Integers) -> Cover:
     first = first[launch[first] >= 0]
     issued, start = host.end[launch[first]], device.start[first]
     late = start - issued > LATE
-    return Cover(np.append(device.start, issued[late]), np.append(device.end, start[late]))
+    return Union(np.append(device.start, issued[late]), np.append(device.end, start[late]))

@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from perfkit.intervals import Union
 from perfkit.profile_names import blocks_host
 from perfkit.readers.columns import Booleans, Coded, Integers
-from perfkit.readers.intervals import Cover, Steps, by_cause_alone
+from perfkit.readers.intervals import Steps, by_cause_alone
 from perfkit.readers.kineto.attribution.gpu_steps import GpuSteps, Launches
 from perfkit.readers.kineto.decode.events import COPY, KERNEL, OVERHEAD, DeviceEvents, HostEvents, Message, distinct
 from perfkit.readers.kineto.measure.collectives import collectives
@@ -104,7 +105,7 @@ def _devices(device: DeviceEvents, names: Coded) -> list[dict[str, Any]]:
                 "activities": int(mine.sum()),
                 "kernels": int((mine & (device.kind == KERNEL)).sum()),
                 "span_ns": int(end.max() - start.min()),
-                "busy_ns": int(Cover(start, end).before[-1]),
+                "busy_ns": int(Union(start, end).before[-1]),
                 "kernel_ns": int((end - start)[(device.kind == KERNEL)[mine]].sum()),
             }
         )
@@ -196,7 +197,7 @@ def _per_step(
     }
     recording = (host.category == OVERHEAD) & host.named([n in PROFILERS_OWN for n in host.names])
     parts = {name: inside(cover, spans.start, spans.end) for name, cover in covers.items()}
-    parts["profiler_ns"] = inside(Cover(host.start[recording], host.end[recording]), steps.start, steps.end)
+    parts["profiler_ns"] = inside(Union(host.start[recording], host.end[recording]), steps.start, steps.end)
     result: list[dict[str, Any]] = []
     for i, length in enumerate((spans.end - spans.start).tolist()):
         mine = calls.step == i

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from perfkit.intervals import Union
 from perfkit.profile_names import GRAPH, LINE, MODULE, PASS, PROFILER_STEP, STEP
 from perfkit.readers.columns import Booleans, Integers
-from perfkit.readers.intervals import Cover
 from perfkit.readers.kineto.decode.events import (
     ANNOTATION,
     COPY,
@@ -30,12 +30,12 @@ LONGEST_NAME = 200
 _DIRECTIONS = ("HtoD", "DtoH", "DtoD", "PtoP", "HtoH")
 
 
-def cover_of(device: DeviceEvents, chosen: Booleans) -> Cover:
+def cover_of(device: DeviceEvents, chosen: Booleans) -> Union:
     """The time in which one of the `chosen` events ran."""
-    return Cover(device.start[chosen], device.end[chosen])
+    return Union(device.start[chosen], device.end[chosen])
 
 
-def inside(cover: Cover, start: Integers, end: Integers) -> Integers:
+def inside(cover: Union, start: Integers, end: Integers) -> Integers:
     """Return how much of [start, end) is covered, ns."""
     return cover.until(end) - cover.until(start)
 

@@ -14,9 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from perfkit.intervals import Union
 from perfkit.profile_names import LOADER
 from perfkit.readers.columns import Booleans, Integers
-from perfkit.readers.intervals import Cover, Steps, stretches
+from perfkit.readers.intervals import Steps, stretches
 from perfkit.readers.kineto.attribution.gpu_steps import GpuSteps
 from perfkit.readers.kineto.attribution.places import Place
 from perfkit.readers.kineto.decode.events import ANNOTATION, OPERATOR, DeviceEvents, HostEvents
@@ -94,7 +95,7 @@ def account(
     """
     spans = on_gpu.steps
     cover = at_work(host, device, launch)
-    own = Cover(device.start[~on_gpu.before], device.end[~on_gpu.before])
+    own = Union(device.start[~on_gpu.before], device.end[~on_gpu.before])
     step_ns = spans.end - spans.start
     busy, active = (one.until(spans.end) - one.until(spans.start) for one in (own, cover))
     found = _pieces(host, device, steps, spans, place, rows, launch, cover)
@@ -156,7 +157,7 @@ def _launches(host: HostEvents, launch: Integers) -> Integers:
 
 def _pieces(
     host: HostEvents, device: DeviceEvents, steps: Steps, spans: Steps, place: Place, rows: Rows, launch: Integers,
-    cover: Cover,
+    cover: Union,
 ) -> _Pieces:  # fmt: skip
     found = _ended(host, device, steps, launch, *stretches(cover, spans))
     count = len(found.start)

@@ -12,9 +12,10 @@ from functools import cached_property
 
 import numpy as np
 
+from perfkit.intervals import Union
 from perfkit.profile_names import CPU_COLLECTIVES
 from perfkit.readers.columns import Booleans, Integers
-from perfkit.readers.intervals import Cover, Steps
+from perfkit.readers.intervals import Steps
 from perfkit.readers.kineto.attribution.places import Place
 from perfkit.readers.kineto.decode.events import OPERATOR, OVERHEAD, RUNTIME, HostEvents
 from perfkit.readers.kineto.measure.rows import PROFILERS_OWN
@@ -171,7 +172,7 @@ class Thread:
         low, high = (int(i) for i in np.searchsorted(self.host.lane, [self.lane, self.lane + 1]))
         self.moments, self.event = _innermost(self.host, low, high)
         mine = np.flatnonzero(self.chosen[low:high]) + low
-        cover = Cover(self.host.start[mine], self.host.end[mine])
+        cover = Union(self.host.start[mine], self.host.end[mine])
         self.working = Spans(cover.start, cover.end)
         self._marks = np.sort(np.concatenate([self.host.start[mine], self.host.end[mine]]))
         calls = mine[self.host.category[mine] == RUNTIME]
@@ -252,7 +253,7 @@ def _distinct(lane: Integers) -> list[int]:
 
 
 def _spans(start: Integers, end: Integers) -> Spans:
-    cover = Cover(start, end)
+    cover = Union(start, end)
     return Spans(cover.start, cover.end)
 
 
