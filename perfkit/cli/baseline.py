@@ -46,7 +46,7 @@ def save(
 
 
 def _metrics(side: Side) -> dict[str, float]:
-    """What may be plotted of a side, by metric, in base units."""
+    """Return the values of a side that may be plotted, by metric, in base units."""
     import numpy as np
 
     found: dict[str, float | None] = {

@@ -1,4 +1,4 @@
-"""`perfkit bench`: operations by themselves, every implementation beside PyTorch's own."""
+"""`perfkit bench`: operations by themselves, every implementation next to PyTorch's own."""
 
 from __future__ import annotations
 

@@ -178,7 +178,7 @@ def _checked_tool(tool: str) -> str:
 def _counters(
     given: dict[str, Any], counter_set: str, clocks: str, caches: str, time_limit: float | None, whole: bool
 ) -> counted.Plan:
-    """What ncu is asked of one step; takes out of `given` what it serves. Raises `UsageError` for odd values, and for
+    """Return the counters to collect for one step; takes out of `given` what it serves. Raises `UsageError` for odd values, and for
     ncu's options that choose kernels: the counters are of all kernels of a step."""
     from perfkit.capture import counted
     from perfkit.capture.nsight import ncu
@@ -195,7 +195,7 @@ def _counters(
 
 
 def _order(warmup: int, steps: int, after: float, memory: bool, stop: bool, whole: bool, lines: bool | None) -> Order:
-    """What to record. Raises `UsageError` where the whole program is one step and others are asked for."""
+    """Return what to record. Raises `UsageError` where the whole program is one step and others are asked for."""
     from perfkit.errors import UsageError
     from perfkit.programs.order import STEPS, WARMUP, Order
 
@@ -238,7 +238,7 @@ def _file(out: Path | None, tool: str, overwrite: bool) -> Path:
 def _options(
     tool: str, time_limit: float | None, counters: dict[str, Any], both: dict[str, Any]
 ) -> ncu.Options | nsys.Options:
-    """The tool's options. Raises `UsageError` for values that are none, and for `counters` where nsys runs."""
+    """The tool's options. Raises `UsageError` for invalid values, and for `counters` where nsys runs."""
     from perfkit.capture.nsight import ncu, nsys
     from perfkit.cli.parts import nsight
     from perfkit.errors import UsageError

@@ -134,7 +134,7 @@ def _print_compute(found: Ceilings, console: Console) -> None:
 
 
 def _print_collectives(found: Ceilings, console: Console) -> None:
-    """Of each number of ranks two tables by message size: bus bandwidth, and the time of a call."""
+    """Return for each number of ranks two tables by message size: bus bandwidth, and the time of a call."""
     from perfkit import units
 
     for ranks in dict.fromkeys(sweep.ranks for sweep in found.collectives):

@@ -74,7 +74,7 @@ def sweep(
 
 
 def _axes(dim: Sequence[str], given: Mapping[str, str]) -> dict[str, list[str]]:
-    """What is given, by name, each with its values; dimensions by their own names.
+    """Return what is given, by name, each with its values; dimensions by their own names.
 
     Raises `UsageError` for a dimension without values.
     """

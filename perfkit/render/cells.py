@@ -1,4 +1,4 @@
-"""What every text renderer lays out: tables of cells that are text already, with one scale a column.
+"""Tables for text: cells that are text already, with one scale a column.
 
 A column knows its unit, so that the numbers in it stay bare and compare at a glance. `tone` says what a cell means
 (good, fair, poor, bad, strong, dim); a renderer turns it into a colour where it has one; nothing is said by colour
@@ -122,7 +122,7 @@ def figures(
 
 
 def in_part(known: float, whole: float = 1.0) -> bool:
-    """Whether a sum over kernels that take the time `known` is a lower limit of that over all, which take `whole`."""
+    """Return whether a sum over kernels that take the time `known` is a lower limit of that over all, which take `whole`."""
     return known < _WHOLE * whole
 
 
@@ -156,7 +156,7 @@ def table(
 
 
 def efficiency_tone(value: float | None) -> str:
-    """How near to its roof: good from 70 %, fair from 40 %, else poor; bad above 105 %, which is no true figure."""
+    """How near to its roof: good from 70 %, fair from 40 %, else poor; bad above 105 %, which cannot be true."""
     if value is None or value != value:
         return ""
     if value > 1.05:

@@ -13,13 +13,9 @@ from perfkit import units
 from perfkit.content import content_dir
 from perfkit.render.html import read_template
 
-REPORT_PARTS = (
-    "dom.js", "units.js", "colors.js", "../charts/axes.js", "../charts/marks.js", "../charts/charts.js",
-    "views/compare.js", "views/step.js", "views/timeline.js",
-    "views/memory.js", "views/diff.js", "views/roofline.js", "views/advice.js", "views/kernels.js", "views/tree.js",
-    "views/checks.js", "views/facts.js", "views/fusion.js", "../page/sections.js", "cards.js",
-    "contents.js", "theme.js",
-)  # fmt: skip
+# Scripts of the report's page that the plugin has another form of, or no use for.
+_PAGE_ONLY = {"answers.js", "trace.js", "views/together.js", "views/job.js", "../ranks/ranks.js", "main.js"}
+_SCRIPTS = re.compile(r"\{\{script ([^}]*)\}\}")
 PLUGIN_PARTS = ("server.js", "views.js", "plugin.js")
 _ASSETS = (".js", ".css")
 
@@ -27,11 +23,18 @@ _ASSETS = (".js", ".css")
 def script() -> str:
     """One ES module that exports `render`, as TensorBoard asks of a dynamic plugin."""
     reports = content_dir("reports")
-    parts = [read_template(reports / "report" / name) for name in REPORT_PARTS]
+    parts = [read_template(reports / "report" / name) for name in report_parts()]
     parts += [read_template(reports / "tensorboard" / name) for name in PLUGIN_PARTS]
     constants = {"LADDERS": units.LADDERS, "OVERVIEW": _overview(reports / "report" / "template.html")}
     head = [f"const {name} = {json.dumps(value)};\n" for name, value in constants.items()]
     return "".join([*head, *parts, "export { render };\n"])
+
+
+def report_parts() -> list[str]:
+    """Return the scripts of the report's page that the plugin uses, relative to `reports/report/`."""
+    template = read_template(content_dir("reports") / "report" / "template.html")
+    found = _SCRIPTS.search(template)
+    return [name for name in (found[1].split() if found else []) if name not in _PAGE_ONLY]
 
 
 def style() -> str:

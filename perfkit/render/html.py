@@ -33,7 +33,7 @@ _PLACE = re.compile(r"\{\{(\w+)((?: [\w./-]+)*)\}\}")
 def render(report: Report, template: Path | None = None, answers: Answers | None = None) -> str:
     """The whole page. `template` is a folder; the built-in one when left out.
 
-    `answers` are what its views show beside the report (`perfkit.render.views.answers`). Raises `InputError` when the
+    `answers` hold what its views show next to the report (`perfkit.render.views.answers`). Raises `InputError` when the
     template is incomplete.
     """
     return page(template or content_dir("reports") / TEMPLATE, report.title, data(report), answers)
@@ -56,7 +56,7 @@ _POLICY = "(the policy: it is known when all scripts are)"
 
 
 class _Parts:
-    """What stands at each place of a template."""
+    """The content of each place of a template."""
 
     def __init__(self, folder: Path, title: str, content: str, hashes: list[str], answers: Answers) -> None:
         self.folder, self.title, self.content, self.hashes, self.answers = folder, title, content, hashes, answers
@@ -103,7 +103,7 @@ def data(report: Report) -> str:
 
 
 def embedded(report: object, page: object = None) -> str:
-    """What a template's script gets: `report` and its page, no text longer than anyone reads, and the scales; no <."""
+    """Return the data of a template's script: `report` and its page, no text longer than anyone reads, and the scales; no <."""
     return _safe(encoded({"report": report, "page": page, "ladders": units.LADDERS}))
 
 
@@ -138,5 +138,5 @@ def read_template(path: Path) -> str:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(
-            f"The report template lacks {path}.", "Install perfkit again, or mend the template."
+            f"The report template lacks {path}.", "Install perfkit again, or correct the template."
         ) from error

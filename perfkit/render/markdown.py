@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from perfkit.render.page import Item, Page, Section
 
 LIMIT = 15  # rows of a table
-# What both GitHub and Python-Markdown (TensorBoard) take for markup; an underscore inside a word is none.
+# Markup for both GitHub and Python-Markdown (TensorBoard); an underscore inside a word does not count.
 _ESCAPED = re.compile(r"([\\`*{}\[\]#!]|(?<!\w)_|_(?!\w))")
 _ENTITIES = str.maketrans({c: f"&#{ord(c)};" for c in "&<>|~$"})
 
@@ -27,7 +27,7 @@ def render(report: Report, limit: int | None = LIMIT) -> str:
 
 
 def page(shown: Page, fold: int) -> str:
-    """What a form of this `fold` shows of a page."""
+    """Return the page in a form of this `fold`."""
     return "\n\n".join(part for part in _blocks(shown, fold) if part) + "\n"
 
 

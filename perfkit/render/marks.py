@@ -28,7 +28,7 @@ def efficiencies(rows: Sequence[Group | BackendReport | None], priority: int = 0
 
 
 def flags(rows: Iterable[tuple[str, Group | BackendReport, float]]) -> list[str]:
-    """What ! says in rows of (name, group, its kernel time): the share of kernels above their roof, and which."""
+    """Explain ! in rows of (name, group, its kernel time): the share of kernels above their roof, and which."""
     told = [
         f"{clean(name, 60)} {units.text(row.above_ns / time, '%')}{_in(row.above_kernels, name)}"
         for name, row, time in rows
@@ -47,7 +47,7 @@ def _in(kernels: Sequence[str], own: str) -> str:
 
 
 def notes(rows: Iterable[tuple[str, Group]]) -> list[str]:
-    """What the marks in the column of efficiencies mean, and which kernels count as at their roof, and why."""
+    """Explain the marks in the column of efficiencies, and which kernels count as at their roof."""
     rows = list(rows)
     helped = (g for _, g in rows if g.example and g.helped_ns and g.helped_ns >= HELPED * g.time_ns)
     held = list(dict.fromkeys(g.key for g in helped))

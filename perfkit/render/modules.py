@@ -31,14 +31,14 @@ def bundle(entry: Path) -> str:
 
 def _add(path: Path, made: dict[str, str], importing: tuple[str, ...]) -> None:
     if path.name in importing:
-        raise InputError(f"{path} imports itself, by way of {', '.join(importing)}.", "Mend the template.")
+        raise InputError(f"{path} imports itself, by way of {', '.join(importing)}.", "Correct the template.")
     if path.name in made:
         return
     try:
         source = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(
-            f"The report template lacks {path}.", "Install perfkit again, or mend the template."
+            f"The report template lacks {path}.", "Install perfkit again, or correct the template."
         ) from error
     for found in _IMPORT.finditer(source):
         _add(path.parent / found[2], made, (*importing, path.name))

@@ -30,7 +30,7 @@ def render(report: Report) -> str:
 
 
 def page(shown: Page, fold: int) -> str:
-    """What a form of this `fold` shows of a page."""
+    """Return the page in a form of this `fold`."""
     parts = [f"<p><strong>{_safe(shown.title)}</strong><br>{_safe(' · '.join(shown.settings))}</p>"]
     parts += [_paragraph(sentence) for sentence in shown.verdict]
     for part, sections in shown.shown(fold):

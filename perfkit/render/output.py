@@ -27,7 +27,7 @@ MARKDOWN_ROWS = 15
 def chosen(formats: str) -> tuple[str, ...]:
     """The names in a comma-separated list; "all" is every format of `FORMATS`, "none" is none.
 
-    Raises `UsageError` for a name that is no format.
+    Raises `UsageError` for an unknown name.
     """
     known = (*FORMATS, *TABLE_FORMATS, "all", "none")
     wanted: list[str] = []
@@ -53,7 +53,7 @@ class Output:
     profiles: Report | None = None
 
     def text(self, format_name: str) -> str:
-        """What a file of this format holds."""
+        """Return the text of a file of this format."""
         from perfkit.render import json, page
         from perfkit.render.report import Form, on_terminal
 
@@ -97,7 +97,7 @@ def of_report(
     tables: Callable[[], Mapping[str, KernelTable]] = dict,
     answers: Callable[[], Answers | None] = lambda: None,
 ) -> Output:
-    """The output of a report; `answers` are what its HTML page shows beside it (`perfkit.render.views.answers`)."""
+    """The output of a report; `answers` is for the HTML page (`perfkit.render.views.answers`)."""
     from perfkit.render import csv, html
     from perfkit.render.report import report_page
 

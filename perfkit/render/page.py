@@ -58,7 +58,7 @@ class Section(msgspec.Struct, kw_only=True):
 
     @property
     def empty(self) -> bool:
-        """Whether there is nothing to show but the HTML page's own view."""
+        """Return whether there is nothing to show but the HTML page's own view."""
         return not (self.text or self.items or self.code or self.table or self.figures or self.notes)
 
 

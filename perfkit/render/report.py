@@ -38,7 +38,7 @@ class Form:
 
     @property
     def short(self) -> bool:
-        """Whether several backends stand side by side, and what each has alone is left out."""
+        """Return whether several backends are shown side by side, without details of each."""
         return self.fold < WHOLE
 
 
@@ -135,7 +135,7 @@ def _ranks(report: Report, captured: list[BackendReport]) -> Iterator[Section]:
 
 
 def _side_by_side(report: Report, captured: list[BackendReport]) -> Iterator[Section]:
-    """What every backend does, in the same rows."""
+    """Yield tables with the same rows for every backend."""
     if len(captured) < 2:
         return
     yield from _of(tables.accounting(captured), fold=SCREEN, view="where")
@@ -150,7 +150,7 @@ def _side_by_side(report: Report, captured: list[BackendReport]) -> Iterator[Sec
 
 
 def _findings(about: About) -> Iterator[Section]:
-    """What to do next."""
+    """Yield the findings."""
     backend, limit = about.backend, about.form.findings
     if not backend.findings and not backend.unjudged:
         return
@@ -189,7 +189,7 @@ def _serving(about: About) -> Iterator[Section]:
 
 
 def _lines(about: About) -> Iterator[Section]:
-    """What each source line takes."""
+    """Yield the time of each source line."""
     yield from _of(lines_table(about.backend, about.rows), fold=about.alone, view="lines")
 
 
@@ -249,7 +249,7 @@ def _coverage(about: About) -> Iterator[Section]:
 
 
 def _missing(about: About) -> Iterator[Section]:
-    """What the profile does not hold, with the option that supplies it."""
+    """Yield the measures that the profile lacks, with the option that supplies each."""
     if about.backend.missing:
         items = [Item(sentences.missing(one)) for one in about.backend.missing]
         yield Section(title=sentences.MISSING, text=[sentences.MISSING_NOTE], items=items, fold=SCREEN, view="missing")

@@ -50,7 +50,7 @@ def _selected(report: Mapping[str, Any], path: str) -> Any:
 
 
 def _within(value: Any, rest: str) -> Any:
-    """What the steps of a path lead to; None where there is nothing of that name."""
+    """Return the value at the end of a path; None where there is nothing of that name."""
     for step in _STEP.finditer(rest):
         if value is None:
             return None

@@ -21,7 +21,7 @@ def heading(report: Report) -> str:
 
 
 def settings(report: Report) -> str:
-    """What was run, on one line: "gpt2 · preset gpt2 · training · fp32 · batch 4 × 64 tokens · cpu"."""
+    """Return what was run, on one line: "gpt2 · preset gpt2 · training · fp32 · batch 4 × 64 tokens · cpu"."""
     s, w = report.settings, report.workload
     if s is None or w is None:
         return clean(report.source)
@@ -47,7 +47,7 @@ def settings(report: Report) -> str:
 
 
 def data(report: Report) -> list[str]:
-    """What the batches were made of, and what the workload says of itself (its `demonstrate`)."""
+    """Say what the batches were made of, and what the workload says of itself (its `demonstrate`)."""
     if report.workload is None:
         return []
     source = report.workload.data_source
@@ -72,7 +72,7 @@ def coverage(backend: BackendReport) -> str:
 
 
 def trace_checks(backend: BackendReport) -> str:
-    """How many of the checks of its profile hold, and which do not; "" of a profile without checks."""
+    """Say how many checks of the profile hold, and which do not; "" of a profile without checks."""
     of = [check for check in backend.trace_checks if check.holds is not None]
     if not of:
         return ""
@@ -85,7 +85,7 @@ def trace_checks(backend: BackendReport) -> str:
 
 
 def finding(found: Finding, per: str) -> tuple[str, str, str]:
-    """What a finding says: a head with the saving, its evidence, its remedy."""
+    """Return the sentences of a finding: a head with the saving, its evidence, its remedy."""
     whole = {"profile": "kernel time"}.get(per, per)
     amount = f"{units.text(found.saving_ns, 'ns')}, {percent(found.share)} of the {whole}"
     saving = f"Saves at most {amount}." if found.bounded else f"This takes {amount}; mending it may save more."
@@ -140,7 +140,7 @@ def advice(said: Advice, whole: bool = False) -> str:
 
 
 def missing(one: Missing) -> str:
-    """What is not there, and the option that supplies it."""
+    """Name a missing measure, and the option that supplies it."""
     some = "" if one.kernels >= one.of else f" of {one.kernels} of {one.of} kernels"
     roofs = " (roofs depend on it)" if one.for_roof else ""
     return f"{clean(one.what)}{some}{roofs}: {clean(one.option, SENTENCE)}"
@@ -166,7 +166,7 @@ def _rate(roof: Roof, value: float | None) -> str:
 
 
 def mfu(report: Report) -> str:
-    """What MFU stands for here; empty when no backend has one."""
+    """Explain MFU; empty when no backend has one."""
     named = next((b.mfu_ceiling for b in report.backends if b.mfu is not None and b.mfu_ceiling), "")
     if not named:
         return ""

@@ -24,7 +24,7 @@ def lines(figure: Figure, width: int) -> list[str]:
     across = _place(*x_range, figure.log_x, columns)
     up = _place(*y_range, figure.log_y, HEIGHT)
     canvas = [[" "] * columns for _ in range(HEIGHT)]
-    # The first series lies on top: it is drawn last.
+    # The first series is on top: it is drawn last.
     for number, series in reversed(list(enumerate(figure.series))):
         for x, y in zip(series.x, series.y, strict=True):
             if _drawable(figure, x, y):
@@ -53,7 +53,7 @@ def _drawable(figure: Figure, x: float, y: float) -> bool:
 
 
 def _place(low: float, high: float, log: bool, cells: int) -> Callable[[float], int]:
-    """Where a value lies among `cells` places, 0 first."""
+    """Return the place of a value among `cells` places, 0 first."""
     scaled = math.log if log else float
     start, span = scaled(low), scaled(high) - scaled(low)
     return lambda value: round((scaled(value) - start) / span * (cells - 1)) if span else cells // 2

@@ -1,4 +1,4 @@
-"""What the views of the TensorBoard plugin and of the HTML report show, as JSON: a report, a difference, allocations.
+"""Data for the views of the TensorBoard plugin and of the HTML report, as JSON: a report, a difference, allocations.
 
 The plugin answers its page's questions with them, one at a time; the HTML report holds the answers to all that its page
 can ask (`Answers`). The page's modules are the same. Texts of a profile can be of any length: the page shows a few
@@ -44,7 +44,7 @@ def encoded(value: Any) -> bytes:
 
 
 class Answers(msgspec.Struct, kw_only=True):
-    """What an HTML report holds beside the report itself: each text is gzip in base64.
+    """Data of an HTML report next to the report itself: each text is gzip in base64.
 
     `timelines` by backend, as `perfkit.render.timeline.embedded` makes them; `memory` is the JSON of the allocations by
     backend, "" where none could be read; `differences` the JSON of a `Difference` by first and second backend; `job` of

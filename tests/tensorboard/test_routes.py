@@ -98,7 +98,7 @@ def test_the_page_and_what_it_loads(logs: Path) -> None:
 def test_every_part_of_the_page_is_in_its_folder() -> None:
     reports = Path(frontend.content_dir("reports"))
     assert {p.name for p in (reports / "tensorboard").glob("*.js")} == set(frontend.PLUGIN_PARTS)
-    for name in frontend.REPORT_PARTS:
+    for name in frontend.report_parts():
         assert (reports / "report" / name).is_file()
 
 

@@ -1,1 +1,1 @@
-"""What commands share: options, what they show and write, sides that are measured now, profiles by Nsight."""
+"""Code that commands share: options, output, sides that are measured now, profiles by Nsight."""

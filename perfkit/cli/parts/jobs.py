@@ -49,7 +49,7 @@ class Job:
 
 
 def of(source: Run | KernelTable) -> Job | None:
-    """The job that a captured run is of; None where it is none.
+    """The job that a captured run is of; None where it is not of a job.
 
     Where its ranks cannot be compared, the run gets a warning that gives the reason.
     """
@@ -85,7 +85,7 @@ def _warn_of_others(run: Run, member: Member) -> None:
 
 
 def _members(run: Run) -> tuple[list[tuple[str, Member]], list[str]]:
-    """Of each process that is a rank its name and member, and a sentence for each rank that cannot be compared."""
+    """Return the name and member of each process that is a rank, and a sentence for each rank that cannot be compared."""
     from perfkit.errors import InputError
 
     found, problems = [], []
@@ -146,7 +146,7 @@ def output_of(job: Job) -> Output:
 
 
 def _others(job: Job) -> str:
-    """How to look at the first of the ranks that are not in detail; "" where there is none."""
+    """How to look at the first of the ranks that are not in detail; "" where there are no others."""
     others = [name for rank, name in sorted(job.names.items()) if rank != job.report.detail_rank]
     more = f" (and {len(others) - 1} more)" if len(others) > 1 else ""
     return f"Other ranks: perfkit report {job.run.folder / others[0] / KERNELS}{more}" if others else ""

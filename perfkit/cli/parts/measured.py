@@ -21,7 +21,7 @@ SELF_TEST = "mlp"  # the workload of the self-test where none is named
 
 
 def plan(launches: int, precision: float | None, time_limit: float, early: bool = True) -> Plan:
-    """How much to measure. Raises `UsageError` for what cannot be."""
+    """Return how much to measure. Raises `UsageError` for invalid numbers."""
     from perfkit.compare.stopping import EARLY, Plan
     from perfkit.errors import UsageError
 
@@ -33,7 +33,7 @@ def plan(launches: int, precision: float | None, time_limit: float, early: bool 
 
 
 def wanted(texts: Sequence[str], backend: str) -> bool:
-    """Whether `texts` are workloads to be measured. Raises `UsageError` where some are and some are not."""
+    """Return whether `texts` are workloads to be measured. Raises `UsageError` where some are and some are not."""
     from perfkit.compare import sources
     from perfkit.errors import UsageError
 
@@ -63,7 +63,7 @@ def _is_workload(text: str) -> bool:
 
 
 def folder_for(out: Path | None, texts: Sequence[str]) -> Path:
-    """Where the measurement goes."""
+    """Return the folder of the measurement."""
     name = "-".join(Path(text).stem for text in texts)[:60]
     return out or Path("runs") / f"compare-{name}-{time.strftime('%Y%m%d-%H%M%S')}"
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def check(tool: str, counter_set: str, clock_control: str, cache_control: str, time_limit: float) -> None:
-    """Raise `UsageError` for an unknown tool, set or way to control clocks or caches, or a limit that is none."""
+    """Raise `UsageError` for an unknown tool, set or way to control clocks or caches, or an invalid limit."""
     from perfkit.capture.counters import TOOLS
     from perfkit.capture.nsight import ncu
     from perfkit.workloads.choices import not_one_of
@@ -38,7 +38,7 @@ def belongs_to_ncu(**given: Any) -> None:
 def plan(
     settings: Any, counter_set: str, clock_control: str, cache_control: str, one_layer: bool, time_limit: float
 ) -> Plan | None:
-    """What a run asks of Nsight; None with another profiler. Raises `UsageError` for options that do not fit."""
+    """Return what a run asks of Nsight; None with another profiler. Raises `UsageError` for options that do not fit."""
     from perfkit.capture.counters import TOOLS, Plan
     from perfkit.capture.nsight import ncu
 

@@ -112,7 +112,7 @@ _TYPED: dict[str, tuple[Any, Any, tuple[str, ...]]] = {
 
 
 def _value(name: str, value: Any, lists: Sequence[str]) -> Any:
-    """What was typed as the field has it; of a list the text."""
+    """Convert what was typed to the value of the field; a list stays text."""
     if name in lists:
         return value
     meaning: dict[str, Callable[[Any], Any]] = {
@@ -154,7 +154,7 @@ def prompt_length(prompt: str, generate: int, sequence_length: int | None) -> in
 
 
 def whole_numbers(option: str, text: str) -> list[int]:
-    """The numbers of a list, each once. Raises `UsageError` for what is none."""
+    """The numbers of a list, each once. Raises `UsageError` for anything else."""
     from perfkit.errors import UsageError
 
     given = list(dict.fromkeys(names(text)))
@@ -165,7 +165,7 @@ def whole_numbers(option: str, text: str) -> list[int]:
 
 
 def alone(given: dict[str, Any]) -> None:
-    """Raise `UsageError` for the first option that is given beside several batch sizes."""
+    """Raise `UsageError` for the first option that is given with several batch sizes."""
     from perfkit.errors import UsageError
 
     for name, value in given.items():

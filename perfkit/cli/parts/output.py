@@ -22,7 +22,7 @@ class Json:
     brief: bool = False
 
     def text(self, output: Output) -> str:
-        """Return what is printed of `output`. Raises `UsageError` for a path that is none."""
+        """Return what is printed of `output`. Raises `UsageError` for an unknown path."""
         from perfkit.render import brief, json, select
 
         if self.brief:
@@ -41,7 +41,7 @@ def json_of(as_json: bool, brief: bool = False, select: str = "") -> Json | None
 
 @dataclass(frozen=True)
 class Wanted:
-    """Where a result goes: files of these formats in a folder under a name, and JSON or text on a stream.
+    """The destination of a result: files of these formats in a folder under a name, and JSON or text on a stream.
 
     `hint` says how to get files where none were written.
     """

@@ -22,7 +22,7 @@ NAME = "report-ranks"
 def report_ranks(paths: list[Path], wanted: Wanted) -> list[Path]:
     """Report on the traces of ranks among `paths`, if there are two or more; the other paths, in order.
 
-    A folder that is no run folder stands for the traces in it.
+    A folder that is not a run folder means the traces in it.
     """
     from perfkit.readers import several
 

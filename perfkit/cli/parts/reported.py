@@ -36,7 +36,7 @@ def output_of(source: Run | KernelTable, path: Path, as_job: bool = True) -> Out
 
 
 def answers(report: Report, source: Run | KernelTable) -> Answers:
-    """What the HTML page of `report` embeds beside it: timelines, allocations and differences of `source`."""
+    """Return what the HTML page of `report` embeds: timelines, allocations and differences of `source`."""
     from perfkit.readers.kineto.recorded import LARGEST, host_traces, memory_of
     from perfkit.render import timeline, views
     from perfkit.table import KernelTable
@@ -50,7 +50,7 @@ def answers(report: Report, source: Run | KernelTable) -> Answers:
 def of_path(path: Path, wanted: Wanted, alone: bool, annotate: bool = False, counters: Path | None = None) -> bool:
     """Read a run or profile, analyse it, write its report, show it, and say where it is.
 
-    Its files lie in `wanted.folder`, those of a run else in the run itself. `counters` are joined; with `annotate` the
+    Its files are in `wanted.folder`, those of a run else in the run itself. `counters` are joined; with `annotate` the
     listings of a run's programs are written too. Returns whether a profile is unusable.
     """
     from perfkit import readers

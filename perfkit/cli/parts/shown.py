@@ -1,4 +1,4 @@
-"""What commands say on stderr: progress, and what went wrong."""
+"""Messages of commands on stderr: progress, and what went wrong."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ STYLES = ("perfkit", "llmc")
 
 
 def choose(style: str, layers: int | None, pass_names: str, as_json: bool) -> Write | None:
-    """What writes a table (given its title) in `style`; None for perfkit's own report.
+    """Return the function that writes a table (given its title) in `style`; None for perfkit's own report.
 
     Raises `UsageError` for an unknown style, or for options that belong to another.
     """

@@ -1,1 +1,1 @@
-"""Pages of results beside a run's report: comparisons, benchmarks, sweeps, histories, trainings, generated programs."""
+"""Pages of results other than a run's report: comparisons, benchmarks, sweeps, histories, trainings, generated programs."""

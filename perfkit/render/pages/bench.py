@@ -46,7 +46,7 @@ def page(bench: Bench) -> Page:
 
 
 def _verdict(bench: Bench) -> Iterator[str]:
-    """What is wrong; else which way is fastest, where something was compared."""
+    """Say what is wrong; else which way is fastest, where something was compared."""
     for point, row in bench.wrong:
         yield f"{row.label} is {row.status} at {point.title}: {row.reason}"
     if bench.wrong:
@@ -125,7 +125,7 @@ def _timings(cache: str, timings: Sequence[Timing | None], scale: units.Scale) -
 
 
 def _efficiency(timings: Sequence[Timing | None]) -> Column:
-    """Shares of the roof; ! where one is above it, which is no true figure."""
+    """Shares of the roof; ! where one is above it, which cannot be true."""
     shares = [t.efficiency if t else None for t in timings]
     plain = figures("eff.", shares, "%", [efficiency_tone(s) for s in shares])
     flagged = tuple(
@@ -136,7 +136,7 @@ def _efficiency(timings: Sequence[Timing | None]) -> Column:
 
 
 def _speedup(row: Row) -> Cell:
-    """How many times as fast as PyTorch's own; ~ where the interval holds 1. A wrong way has none."""
+    """Return how many times as fast as PyTorch's own; ~ where the interval holds 1. A wrong way has none."""
     if row.speedup is None:
         return Cell(units.ABSENT)
     doubt = row.speedup.low <= 1.0 <= row.speedup.high

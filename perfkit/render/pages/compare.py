@@ -99,7 +99,7 @@ def render_html(found: Comparison, template: Path | None = None) -> str:
 
 
 def _of_units(found: Comparison) -> str:
-    """What the steps are medians of, and how their ratios were estimated, in sentences."""
+    """Say what the steps are medians of, and how their ratios were estimated."""
     said = ""
     if of := [s.unit for s in found.sides if s.unit and s.unit != "step"]:
         said += f" A side's step is the median over its {' or its '.join(map(_plural, dict.fromkeys(of)))}."

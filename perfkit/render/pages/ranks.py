@@ -197,7 +197,7 @@ def _what_ifs(report: RanksReport) -> Table:
 
 
 def _findings(report: RanksReport) -> Section:
-    """What to do next: a line a finding, then what is known of each."""
+    """Return the findings: a line each, then the evidence and the remedy."""
     rows = report.findings
     notes = []
     for number, found in enumerate(rows, 1):

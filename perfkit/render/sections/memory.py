@@ -1,4 +1,4 @@
-"""Who holds the memory of each device, where allocations were recorded."""
+"""The owners of the memory of each device, where allocations were recorded."""
 
 from __future__ import annotations
 

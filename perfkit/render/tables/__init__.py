@@ -37,7 +37,7 @@ def label(backend: BackendReport) -> str:
 
 
 def _only_reference(report: Report, backend: BackendReport) -> bool:
-    """Whether a run used this backend as the reference alone: it ran, and was not timed."""
+    """Return whether a run used this backend as the reference alone: it ran, and was not timed."""
     return report.settings is not None and not backend.timed and backend.status != "unavailable"
 
 
@@ -85,7 +85,7 @@ def spread(header: str, intervals: Sequence[Interval | None], scale: units.Scale
 
 
 def few_samples(rows: Sequence[BackendReport]) -> list[str]:
-    """What is said of backends with too few timed steps for an interval."""
+    """Return notes on backends with too few timed steps for an interval."""
     few = [(clean(b.name), b.step.samples) for b in rows if b.step and b.step.is_range]
     return [
         f"{name}: one step was timed, which has no interval" if count == 1
@@ -95,7 +95,7 @@ def few_samples(rows: Sequence[BackendReport]) -> list[str]:
 
 
 def _speedup(backend: BackendReport) -> Cell:
-    """How many times as fast as eager in this run: no verdict, for that takes launches. A wrong backend has none."""
+    """Return the speed-up over eager in this run: no verdict, for that takes launches. A wrong backend has none."""
     if backend.status in FAULTY:
         return Cell("none", "bad")
     if backend.speedup is None:
@@ -104,7 +104,7 @@ def _speedup(backend: BackendReport) -> Cell:
 
 
 def accounting(chosen: Sequence[BackendReport]) -> Table | None:
-    """Where the profiled step went: kernels, gaps by cause and the rest, beside the step without a profiler."""
+    """Account for the profiled step: kernels, gaps by cause and the rest, with the step without a profiler."""
     known = [(b, b.accounting) for b in chosen if b.accounting]
     if not known:
         return None
@@ -137,7 +137,7 @@ def accounting(chosen: Sequence[BackendReport]) -> Table | None:
 
 
 def timeline(backend: BackendReport, limit: int | None = None) -> list[Table]:
-    """What a trace tells beside its kernels: NVTX ranges, copies, waits. Only those that there are."""
+    """Return the tables of NVTX ranges, copies and waits that a trace has."""
     made = [_ranges(backend, limit), _transfers(backend), _waits(backend)]
     return [one for one, rows in zip(made, (backend.ranges, backend.transfers, backend.waits), strict=True) if rows]
 
@@ -193,7 +193,7 @@ def groups(title: str, header: str, chosen: Sequence[Group], total: Group | None
 
 
 def worth_grouping(backend: BackendReport) -> bool:
-    """Whether kinds of kernel say more than the kernels themselves."""
+    """Return whether kinds of kernel say more than the kernels themselves."""
     many = 1 < len(backend.families) <= len(backend.kernels) / 2
     return many or bool(backend.passes and backend.kind != "ncu")
 
@@ -334,12 +334,12 @@ def checks(backend: BackendReport, limit: int | None = None) -> Table | None:
 
 
 def error_text(error: float | None) -> str:
-    """A relative error, or that there is none to give."""
+    """Return a relative error as text; a dash where it is unknown."""
     return units.ABSENT if error is None else f"{error:.1e}"
 
 
 def roofs(report: Report) -> Table:
-    """The ceilings that the efficiencies use, beside those at the device's maximum clock and the vendor's."""
+    """The ceilings that the efficiencies use, with those at the device's maximum clock and the vendor's."""
     rows = report.roofs if report.kind == "run" else used_roofs(report)
 
     def rates(header: str, pick: Callable[[Roof], float | None], priority: int = 0) -> Column:

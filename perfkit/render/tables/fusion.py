@@ -24,7 +24,7 @@ def fusion_tables(backend: BackendReport) -> list[Table]:
 
 
 def fusion(backend: BackendReport) -> Table | None:
-    """The prediction of `backend` beside what was achieved; None without a compiled backend to compare with."""
+    """The prediction of `backend` with what was achieved; None without a compiled backend to compare with."""
     said = backend.fusion
     if said is None or not said.achieved_by:
         return None
@@ -69,7 +69,7 @@ def fused_kernels(backend: BackendReport) -> Table | None:
 
 
 def _error(said: Fusion, shown: int, device: str) -> str:
-    """How far the predictions are from the measurement, all kernels together."""
+    """Say how far the predictions are from the measurement, all kernels together."""
     rest = f"{len(said.kernels) - shown} more kernels. " if len(said.kernels) > shown else ""
     if said.kernels_error is None or said.kernels_known is None:
         return rest.strip()
@@ -89,7 +89,7 @@ def _two(device: str) -> str:
 
 
 def _not_compared(said: Fusion) -> list[str]:
-    """How many kernels have no time one by one, since eager does other work there, and why the longest has none."""
+    """Say how many kernels have no time one by one, since eager does other work there, and why the longest has none."""
     apart = [k for k in said.kernels if k.apart]
     if not apart:
         return []

@@ -39,7 +39,7 @@ TOO_LARGE = "with the host's threads the report would grow too large: only kerne
 
 
 class Header(msgspec.Struct, kw_only=True):
-    """What the columns mean.
+    """The header: what the columns mean.
 
     `lanes` {name, kind: spans, thread or stream}; `tracks` [lane, depth, first, count] by lane, then depth; `columns`
     name → [type, offset, count]; `facts` [{name, unit, words, column}], words only of texts.

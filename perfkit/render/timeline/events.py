@@ -113,7 +113,7 @@ def collect(timeline: Timeline, host: HostTrace | None, facts: Facts) -> Events:
 
 
 def kind_of_lane(name: str) -> str:
-    """What a lane of rows is: thread, or stream."""
+    """Return the kind of a lane of rows: thread, or stream."""
     return "thread" if " thread " in f" {name} " else "stream"
 
 

@@ -41,7 +41,7 @@ class Facts:
         return first
 
     def finish(self) -> tuple[list[dict[str, Any]], dict[str, np.ndarray]]:
-        """What the header says of each fact, and its column, a value a row."""
+        """Return the header of each fact, and its column, a value a row."""
         described: list[dict[str, Any]] = []
         columns: dict[str, np.ndarray] = {}
         for number, (name, parts) in enumerate(self._parts.items()):

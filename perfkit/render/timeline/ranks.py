@@ -36,7 +36,7 @@ def timelines(drawing: Drawing) -> list[Timeline]:
 
 
 def drawn_rows(drawing: Drawing, made: list[Timeline]) -> list[np.ndarray]:
-    """Of each rank the drawn row of every row of its table, −1 for those that are not drawn."""
+    """Return for each rank the drawn row of every row of its table, −1 for those not drawn."""
     found = []
     for table, one in zip(drawing.tables, made, strict=True):
         rows = np.full(len(table), -1, np.int64)
