@@ -178,8 +178,10 @@ def _checked_tool(tool: str) -> str:
 def _counters(
     given: dict[str, Any], counter_set: str, clocks: str, caches: str, time_limit: float | None, whole: bool
 ) -> counted.Plan:
-    """Return the counters to collect for one step; takes out of `given` what it serves. Raises `UsageError` for odd values, and for
-    ncu's options that choose kernels: the counters are of all kernels of a step."""
+    """Return the counters to collect for one step; takes out of `given` what it serves.
+
+    Raises `UsageError` for odd values, and for ncu's options that choose kernels: the counters are of all kernels.
+    """
     from perfkit.capture import counted
     from perfkit.capture.nsight import ncu
     from perfkit.cli.parts import nsight

@@ -122,7 +122,7 @@ def figures(
 
 
 def in_part(known: float, whole: float = 1.0) -> bool:
-    """Return whether a sum over kernels that take the time `known` is a lower limit of that over all, which take `whole`."""
+    """Return whether a sum over kernels that take `known` is a lower limit of that over all, which take `whole`."""
     return known < _WHOLE * whole
 
 

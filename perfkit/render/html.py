@@ -103,7 +103,7 @@ def data(report: Report) -> str:
 
 
 def embedded(report: object, page: object = None) -> str:
-    """Return the data of a template's script: `report` and its page, no text longer than anyone reads, and the scales; no <."""
+    """Return the data of a template's script: `report`, its page and the scales, long texts cut, without <."""
     return _safe(encoded({"report": report, "page": page, "ladders": units.LADDERS}))
 
 

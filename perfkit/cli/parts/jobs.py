@@ -85,7 +85,7 @@ def _warn_of_others(run: Run, member: Member) -> None:
 
 
 def _members(run: Run) -> tuple[list[tuple[str, Member]], list[str]]:
-    """Return the name and member of each process that is a rank, and a sentence for each rank that cannot be compared."""
+    """Return name and member of each process that is a rank, and a sentence for each that cannot be compared."""
     from perfkit.errors import InputError
 
     found, problems = [], []

@@ -1,1 +1,1 @@
-"""Pages of results other than a run's report: comparisons, benchmarks, sweeps, histories, trainings, generated programs."""
+"""Pages of other results than a report: comparisons, benchmarks, sweeps, histories, trainings, programs."""
