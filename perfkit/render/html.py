@@ -62,6 +62,7 @@ class _Parts:
         self.folder, self.title, self.content, self.hashes, self.answers = folder, title, content, hashes, answers
 
     def place(self, name: str, files: list[str]) -> str:
+        """Return what replaces a place and its files. Raises `InputError` for an unknown one."""
         match name:
             case "csp":
                 return _POLICY

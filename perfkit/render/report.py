@@ -18,6 +18,7 @@ from perfkit.render.phases import phases_tables
 from perfkit.render.ranks import ranks_tables
 from perfkit.render.sections import Make, found_after
 from perfkit.render.serving import serving_table
+from perfkit.render.tables import step
 from perfkit.render.tables.fusion import fusion_tables
 from perfkit.render.tables.lines import lines as lines_table
 
@@ -138,7 +139,7 @@ def _side_by_side(report: Report, captured: list[BackendReport]) -> Iterator[Sec
     """Yield tables with the same rows for every backend."""
     if len(captured) < 2:
         return
-    yield from _of(tables.accounting(captured), fold=SCREEN, view="where")
+    yield from _of(step.accounting(captured), fold=SCREEN, view="where")
     if any(b.passes for b in captured):
         yield from _of(tables.side_by_side("Passes", "pass", captured, lambda b: b.passes), fold=SCREEN, view="where")
     yield from _of(
@@ -175,7 +176,7 @@ def _roofline(about: About) -> Iterator[Section]:
 def _time(about: About) -> Iterator[Section]:
     """Accounting, passes and kinds of kernel, with every measure."""
     backend = about.backend
-    yield from _of(tables.accounting([backend]), fold=about.alone, view="accounting")
+    yield from _of(step.accounting([backend]), fold=about.alone, view="accounting")
     yield from _of(*fusion_tables(backend), fold=SCREEN, view="fusion")
     if backend.passes:
         total = backend.tree.total if backend.tree else None
@@ -217,7 +218,7 @@ def _operators(about: About) -> Iterator[Section]:
 
 def _timeline(about: About) -> Iterator[Section]:
     yield Section(view="trace")
-    yield from _of(*tables.timeline(about.backend, about.form.rows), fold=about.alone, view="timeline")
+    yield from _of(*step.timeline(about.backend, about.form.rows), fold=about.alone, view="timeline")
 
 
 def _symbols(about: About) -> Iterator[Section]:

@@ -79,6 +79,7 @@ def said() -> Iterator[Callable[[str, str], None]]:
     drawn = False
 
     def say(who: str, what: str) -> None:
+        """Print a stage once, and on a terminal how far it is."""
         nonlocal drawn
         stage = f"{who}: {what.partition(FURTHER)[0]}"
         if live and FURTHER in what:
