@@ -11,7 +11,7 @@ import pytest
 from perfkit.analysis.difference import difference
 from perfkit.analysis.report.analyse import analyse_any
 from perfkit.analysis.results import Report
-from perfkit.cli.parts import shown
+from perfkit.cli.parts import reported
 from perfkit.readers import read
 from perfkit.readers.kineto.memory import Allocations, BackendMemory
 from perfkit.render import html, views
@@ -249,7 +249,7 @@ def test_a_trace_with_times_that_are_none(field: str, value: float, open_page: O
 
 def test_a_name_of_ten_megabytes_is_cut(open_page: OpenPage, tmp_path: Path) -> None:
     path = _reported(tmp_path, [f"aten::{'x' * 10_000_000}{HOSTILE}"])
-    assert path.stat().st_size < 6e6
+    assert path.stat().st_size < 1.5e6
     page, errors = open_page(path)
     page.wait_for_selector("html[data-ready]")
     page.locator("#contents button", has_text="Timeline").click()
@@ -266,5 +266,5 @@ def _reported(folder: Path, names: list[str], **times: float) -> Path:
     source = read(trace)
     report = analyse_any(source, trace)
     path = folder / "report.html"
-    path.write_text(html.render(report, answers=shown.answers(report, source)), encoding="utf-8")
+    path.write_text(html.render(report, answers=reported.answers(report, source)), encoding="utf-8")
     return path
