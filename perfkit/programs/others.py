@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
+from perfkit.programs.around import End, Watcher, around
 from perfkit.programs.patches import Patches
 from perfkit.programs.session import Session
-from perfkit.programs.wrappers import End, Watcher, around
 
 
 class OtherProfilers:

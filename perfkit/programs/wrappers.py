@@ -9,86 +9,19 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
 from perfkit import profile_names, ranges
-from perfkit.programs.graphs import Graphs
-from perfkit.programs.patches import Patches, Steps, Wrapper, skipped_by_dynamo
-from perfkit.programs.recorder import DONE, RECORDING, WARMING, Recorder
-from perfkit.programs.shortage import Shortage
+from perfkit.programs.around import End, Watcher, apart, around, compiling, set_eval_frame
+from perfkit.programs.patches import Patches, Steps
+from perfkit.programs.recorder import DONE, RECORDING, WARMING
 from perfkit.programs.steps import CALL, COMPILED, MARK, OPTIMIZER, REPLAY
-from perfkit.programs.threads import Thread, Threads
+from perfkit.programs.threads import Thread
 from perfkit.programs.turns import key_of, role_of
-
-End = Callable[[], None] | None  # what is due when the wrapped function is left
-_compiling = torch.compiler.is_compiling
-_dynamo = torch._C._dynamo.eval_frame
-_set_eval_frame = _dynamo.set_eval_frame
-
-
-class Watcher(Protocol):
-    """Who is informed: `idle` while nobody watches."""
-
-    recorder: Recorder
-    graphs: Graphs
-    shortage: Shortage
-    threads: Threads
-    idle: bool
-
-    def called(self, thread: Thread, module: torch.nn.Module, args: Any, kwargs: Any) -> bool:
-        """An outermost module is called; whether the call is a request that is recorded or timed as a step."""
-
-    def returned(self, thread: Thread) -> None:
-        """Such a request is answered."""
-
-    def is_apart(self, thread: Thread) -> bool:
-        """Return whether what the thread calls now is work next to the recorded step."""
-
-    def note_held(self, optimizer: Any) -> None:
-        """An optimizer is about to step while allocations are recorded."""
-
-    def signal(self, kind: str, key: Hashable, role: Hashable = None) -> None:
-        """Something that may end a step happened, to the object of `key`."""
-
-    def safe_now(self) -> None:
-        """A moment in which a step may end that had to wait for one."""
-
-
-def _apart(function: Callable[..., Any], *args: Any) -> Any:
-    """Call what is perfkit's own while Dynamo looks away."""
-    active = _set_eval_frame(None)
-    try:
-        return function(*args)
-    finally:
-        _set_eval_frame(active)
-
-
-skipped_by_dynamo(_apart)
-
-
-def around(watcher: Watcher, begin: Callable[[Any, Any], End]) -> Wrapper:
-    """A wrapper that calls `begin` with the arguments before the function, and what that returns after it."""
-
-    def wrapper(original: Callable[..., Any]) -> Callable[..., Any]:
-        def around(*args: Any, **kwargs: Any) -> Any:
-            """Stand in the place of `original`: Dynamo leaves this frame to Python."""
-            if _compiling() or watcher.idle:
-                return original(*args, **kwargs)
-            end = _apart(begin, args, kwargs)
-            if end is None:
-                return original(*args, **kwargs)
-            try:
-                return original(*args, **kwargs)
-            finally:
-                _apart(end)
-
-        return around
-
-    return wrapper
 
 
 class Wrappers:
@@ -151,20 +84,20 @@ class Wrappers:
         shortage = watcher.shortage
 
         def __call__(self: torch.nn.Module, /, *args: Any, **kwargs: Any) -> Any:
-            if _compiling() or watcher.idle:
+            if compiling() or watcher.idle:
                 return original(self, *args, **kwargs)
             # Nearly all calls: of modules in modules, while nothing is recorded.
             if recorder.state == WARMING and not graphs.capturing and threads.own.depth and not shortage.watches_blocks:
                 return original(self, *args, **kwargs)
-            active = _set_eval_frame(None)
+            active = set_eval_frame(None)
             try:
                 end = begin(self, args, kwargs, active not in (None, False))
             finally:
-                _set_eval_frame(active)
+                set_eval_frame(active)
             try:
                 return original(self, *args, **kwargs)
             finally:
-                _apart(end)
+                apart(end)
 
         return __call__
 
