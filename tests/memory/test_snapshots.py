@@ -199,3 +199,10 @@ def test_the_line_is_the_programs_own() -> None:
     )
     assert line_of(stack) == stack[2]
     assert line_of(stack[:1]) == stack[0]
+
+
+def test_a_snapshot_of_nothing_is_a_sentence(run_cli: Any, tmp_path: Path) -> None:
+    path = tmp_path / "empty.pickle"
+    path.write_bytes(pickle.dumps({"segments": [], "device_traces": [[]], "allocator_settings": {}}))
+    done = run_cli(["report", path])
+    assert (done.rc, done.stdout) == (2, "") and "no device has memory or events" in done.stderr

@@ -185,3 +185,9 @@ def test_damage_is_a_sentence(tmp_path: Path, source: str) -> None:
             _read(tmp_path / "damaged.csv", whole[:at] + part + whole[at + length * (i % 3 > 0) + (i % 3 == 0) :])
         except InputError:
             continue
+
+
+def test_a_result_without_launches_says_what_it_is(tmp_path: Path) -> None:
+    process = {"metadata": {}, "agents": [], "buffer_records": {"kernel_dispatch": []}, "kernel_symbols": []}
+    with pytest.raises(InputError, match="rocprofv3, and lists no kernel"):
+        _read(tmp_path / "results.json", json.dumps({"rocprofiler-sdk-tool": [process]}))

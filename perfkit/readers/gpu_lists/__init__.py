@@ -73,7 +73,7 @@ def table_of(listed: Listed, path: Path, reader: str, facts: dict[str, Any], mor
     """
     activity = listed.activity()
     if not len(activity):
-        raise InputError(f"{path} lists no kernel, copy or fill that can be used.", more)
+        raise InputError(f"{path} is a list of {reader}, and lists no kernel, copy or fill that can be used.", more)
     warnings = [
         *activity.dropped,
         f"a list of launches has times only: no calls of the host, ranges, FLOP or bytes. {more}",

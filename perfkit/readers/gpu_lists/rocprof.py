@@ -130,9 +130,8 @@ def _add_process(listed: Listed, process: Mapping[str, Any]) -> list[dict[str, A
     """Add what a process ran; its GPUs."""
     agents = {a["id"]["handle"]: a for a in process["agents"]}
     symbols = {s["kernel_id"]: s for s in process["kernel_symbols"]}
-    directions: list[str] = next(
-        (k["operations"] for k in process["strings"]["buffer_records"] if k["kind"] == "MEMORY_COPY"), []
-    )
+    kinds = process.get("strings", {}).get("buffer_records", [])
+    directions: list[str] = next((k["operations"] for k in kinds if k["kind"] == "MEMORY_COPY"), [])
     devices = {handle: a.get("logical_node_type_id") for handle, a in agents.items()}
     for row in process["buffer_records"].get("kernel_dispatch", []):
         what, symbol = row["dispatch_info"], symbols.get(row["dispatch_info"]["kernel_id"], {})

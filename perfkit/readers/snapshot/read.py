@@ -24,6 +24,7 @@ from perfkit.readers.snapshot.stacks import Stacks
 _CHUNK = 100_000  # events that become columns at once, before their objects are given back
 _AGAIN = "Write it again with torch.cuda.memory._dump_snapshot."
 _MOST = 1 << 62
+_EMPTY = "Take it while the program holds tensors on a GPU, after torch.cuda.memory._record_memory_history()."
 
 
 def read_snapshot(path: Path) -> Snapshot:
@@ -36,9 +37,12 @@ def read_snapshot(path: Path) -> Snapshot:
         if isinstance(content, list):
             content = {"segments": content, "device_traces": []}
         try:
-            return _snapshot(str(path), content, path.stat().st_size)
+            found = _snapshot(str(path), content, path.stat().st_size)
         except _Unlike as error:
             raise InputError(f"{path} is not a memory snapshot of PyTorch: {error}.", _AGAIN) from error
+    if not found.devices:
+        raise InputError(f"{path} is a memory snapshot of PyTorch in which no device has memory or events.", _EMPTY)
+    return found
 
 
 class _Unlike(Exception):
