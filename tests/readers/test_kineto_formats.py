@@ -162,3 +162,8 @@ def test_events_of_a_category_that_nothing_reads_are_named(tmp_path: Path) -> No
     assert [w for w in said if '4 of 36 events in the trace have the category "mtia_ccp_events"' in w]
     few = read_trace(write(tmp_path / "few.json", steps())).warnings
     assert not [w for w in few if "category" in w]
+
+
+def test_the_span_of_the_profiler_itself_is_no_unread_category(tmp_path: Path) -> None:
+    events = [op("aten::mm", 0, 10, [[4, 4], [4, 4]]), event("Trace", "PyTorch Profiler (0)", 0, 20)]
+    assert not [text for text in read_trace(write(tmp_path / "t.json", events)).warnings if "does not read" in text]

@@ -74,8 +74,9 @@ class Category(_Word):
     OLD_GPU_COPY = "Memcpy", ON_DEVICE + COPY
     OLD_GPU_FILL = "Memset", ON_DEVICE + FILL
     GPU_ANNOTATION = "gpu_user_annotation", ON_DEVICE + MARK
-    INSTANT = "cpu_instant_event"  # common, and not read, like the next one
+    INSTANT = "cpu_instant_event"  # common, and not read, like the next two
     WAIT = "cuda_sync"
+    SPAN = "Trace"  # of the profiler itself, over all that it recorded
     OTHER = ""
 
 
