@@ -124,8 +124,8 @@ FAULTS = (
         "tests/test_timing.py",
     ),
     Fault(
-        "cli", "a run with wrong results exits with 0", "perfkit/cli/parts/shown.py",
-        'return int(unusable or any(b.status in ("wrong", "failed") for b in result.backends))',
+        "cli", "a run with wrong results exits with 0", "perfkit/cli/parts/reported.py",
+        'return int(unusable or bool(report and any(b.status in ("wrong", "failed") for b in report.backends)))',
         "return int(unusable)",
         "tests/whole/test_broken_kernel.py",
     ),

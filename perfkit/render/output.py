@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -42,7 +42,7 @@ def chosen(formats: str) -> tuple[str, ...]:
 class Output:
     """A record, its page in a form, the texts of its own for some formats, and the kernel tables it was made of.
 
-    `profiles` is the report whose profiles may be unusable.
+    `profiles` is the report whose profiles may be unusable, `links` are a word and a place or command each.
     """
 
     record: object
@@ -51,6 +51,7 @@ class Output:
     files: Mapping[str, Callable[[], str]] = field(default_factory=dict)
     tables: Callable[[], Mapping[str, KernelTable]] = dict
     profiles: Report | None = None
+    links: Sequence[tuple[str, str]] = ()
 
     def text(self, format_name: str) -> str:
         """Return the text of a file of this format."""

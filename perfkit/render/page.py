@@ -92,14 +92,13 @@ class Page(msgspec.Struct, kw_only=True):
                 yield part, sections
 
 
-def below(first: Page, heading: str, second: Page, note: str = "") -> Page:
-    """One page of two: the sections of `second` are parts of it under `heading`, with a `note` at the end."""
+def below(first: Page, heading: str, second: Page) -> Page:
+    """Return one page of two: the sections of `second` are parts of it under `heading`."""
     head = Section(title=second.title, text=[" · ".join(second.settings), *second.about])
     said = Section(items=[Item(sentence) for sentence in second.verdict])
-    last = [Part(sections=[Section(text=[note])])] if note else []
     return msgspec.structs.replace(
         first,
-        parts=[*first.parts, Part(title=heading, sections=[head, said, *second.sections]), *second.parts, *last],
+        parts=[*first.parts, Part(title=heading, sections=[head, said, *second.sections]), *second.parts],
         warnings=[*first.warnings, *second.warnings],
     )
 

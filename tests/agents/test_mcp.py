@@ -6,6 +6,7 @@ import json
 import random
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -54,7 +55,8 @@ def _with(folder: Path, what: Callable[[Client], Awaitable[None]], *options: str
             async with _connected(str(folder), *options) as client:
                 await what(client)
 
-    anyio.run(main)
+    with ThreadPoolExecutor(1) as pool:  # a thread of its own: browser tests leave a loop running in this one
+        pool.submit(anyio.run, main).result()
 
 
 def _text(result: Any) -> str:

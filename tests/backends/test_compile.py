@@ -267,6 +267,7 @@ def test_what_dynamo_counted_is_kept():
     assert CompiledProgram(PLAIN, model, None, None).compiler() == {
         "graphs": 0,
         "graph_breaks": {},
+        "break_lines": [],
         "recompilations": [],
     }
 

@@ -13,12 +13,13 @@ import torch
 from perfkit.capture import profile
 from perfkit.compare import launching
 from perfkit.cost import CostModel
+from perfkit.programs import profiler as profilers
 from perfkit.readers.kineto.trace import read_trace
 
 
 def recorder(run: Any) -> profile.Recorder:
     program: Any = SimpleNamespace(model=torch.nn.Tanh(), keeps_modules=True)
-    settings: Any = SimpleNamespace(device="cpu", profile_memory=False)
+    settings: Any = SimpleNamespace(device="cpu", profile_memory=False, lines=False, ranks=1)
     return profile.Recorder(program, settings, run)
 
 
@@ -65,7 +66,7 @@ def test_no_other_profiler_starts_before_the_trace_is_exported(tmp_path: Path, m
 
     for name, word in (("_prepare_profiler", "start"), ("_enable_profiler", "start"), ("_disable_profiler", "stop")):
         logged(torch.autograd.profiler, name, word)
-    logged(torch.profiler.profile, "export_chrome_trace", "export")
+    logged(profilers, "export", "export")
     one = recorder(lambda index: torch.ones(3).exp_())
     one.start()
     one.steps(2)

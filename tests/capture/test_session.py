@@ -117,7 +117,7 @@ def test_a_run_whose_profile_is_unusable_keeps_its_timings_and_exits_with_1(run_
     for text in (run.stdout, report.stdout):
         said = " ".join(text.split())
         assert f"eager's profile is unusable: {why} Its timings stand." in said and "A step takes" in said
-        assert "eager: Trace checks: 3 of 4 hold; not: steps (2 of the 2 recorded steps are missing)" in said
+        assert "Trace checks: 3 of 4 hold; not: steps (2 of the 2 recorded steps are missing)" in said
         assert "No kernel runs" not in said and "Kernels by time" not in said and "What to do next" not in said
     told = json.loads(run_cli(["report", tmp_path / "run", "--json"]).stdout)["backends"][0]
     assert (

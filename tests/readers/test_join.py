@@ -170,7 +170,7 @@ def test_a_joined_table_is_written_and_read_again(tmp_path):
 
 
 def test_tables_that_cannot_be_joined():
-    with pytest.raises(InputError, match="no report of Nsight Compute"):
+    with pytest.raises(InputError, match="not a report of Nsight Compute"):
         join(trace(row("a")), trace(row("a")))
     with pytest.raises(InputError, match="no GPU kernels"):
         join(trace({"name": "aten::mm", "kind": "cpu_op", "device": "cpu"}), report(row("a")))

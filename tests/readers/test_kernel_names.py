@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perfkit.readers.kernel_names import short_name, told
+from perfkit.readers.kernel_names import short_name, short_name_by_tool
 
 NATIVE, ANONYMOUS = "at::native::", "at::native::(anonymous namespace)::"
 NAMES = {
@@ -90,6 +90,6 @@ def test_a_very_long_name_is_no_hindrance() -> None:
 
 
 def test_the_tools_own_short_name_serves_where_the_name_is_no_declaration() -> None:
-    assert told("_Z4gemmPf", "gemm") == "gemm"
-    assert told("void cutlass::Kernel2<my_gemm>(int)", "Kernel2") == "my_gemm"
-    assert told("plain", "") == "plain"
+    assert short_name_by_tool("_Z4gemmPf", "gemm") == "gemm"
+    assert short_name_by_tool("void cutlass::Kernel2<my_gemm>(int)", "Kernel2") == "my_gemm"
+    assert short_name_by_tool("plain", "") == "plain"

@@ -140,13 +140,13 @@ def output_of(job: Job) -> Output:
         "csv": lambda: "\n".join(ranks_page.summary_rows(job.report.parts)) + "\n",
     }
     return Output(
-        job.report, lambda form: below(of_ranks, heading, report_page(job.detail, form), _others(job)), "report", files,
-        lambda: {"": draw(job.ranks).joined()}, job.detail,
+        job.report, lambda form: below(of_ranks, heading, report_page(job.detail, form)), "report", files,
+        lambda: {"": draw(job.ranks).joined()}, job.detail, _others(job),
     )  # fmt: skip
 
 
-def _others(job: Job) -> str:
-    """How to look at the first of the ranks that are not in detail; "" where there are no others."""
+def _others(job: Job) -> list[tuple[str, str]]:
+    """How to look at the first of the ranks that are not in detail; nothing where there are no others."""
     others = [name for rank, name in sorted(job.names.items()) if rank != job.report.detail_rank]
     more = f" (and {len(others) - 1} more)" if len(others) > 1 else ""
-    return f"Other ranks: perfkit report {job.run.folder / others[0] / KERNELS}{more}" if others else ""
+    return [("Other ranks", f"perfkit report {job.run.folder / others[0] / KERNELS}{more}")] if others else []

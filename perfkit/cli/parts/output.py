@@ -84,7 +84,7 @@ def show(output: Output, wanted: Wanted, written: Sequence[Path], links: Sequenc
         page.show(output.page(form), console, form.fold)
         first = next((p for p in written if p.suffix == ".html"), next(iter(written), None))
         places = [("Report", str(first))] if first else []
-        for word, place in [*places, *links]:
+        for word, place in [*places, *output.links, *links]:
             console.print(f"{f'{word}:':<12} {place}", soft_wrap=True)
         if wanted.hint and not (written or links):
             console.print(NO_FILES, soft_wrap=True)
