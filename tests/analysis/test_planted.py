@@ -21,7 +21,7 @@ SLOW = msgspec.structs.replace(
 )
 
 # Effects of a busy machine on a step of some µs: time in which no kernel runs. Their own cases are long enough.
-BY_TIME = {"overhead", "below-roof"}
+BY_TIME = {"overhead", "below-roof", "unequal-calls"}
 TRUE = {"dense-embedding-gradient": {"gather-bound"}}  # of a step that does little else than to look rows up
 
 

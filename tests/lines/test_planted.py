@@ -21,7 +21,6 @@ FUNCTIONS = {
     "loss": "loss_of",
     "optimizer": "step",
 }
-IN_SHORT = ("augment", "hook", "collate", "optimizer")  # the others in `make test-full`
 
 
 @cache
@@ -44,9 +43,7 @@ def captured(folder, *arguments):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", [name if name in IN_SHORT else pytest.param(name, marks=pytest.mark.full) for name in FUNCTIONS]
-)
+@pytest.mark.parametrize("name", FUNCTIONS)
 def test_the_first_finding_names_the_planted_line(name, tmp_path):
     _, report = captured(tmp_path, name)
     # On a busy machine a finding about the machine, which has no lines, may come first.

@@ -37,30 +37,6 @@ KINDS = {
     "systems": ("spawned", "signals", "leaving", "serving", "shared", "streams"),
 }
 PROGRAMS = [f"{name} {kind}".strip() for name, kinds in KINDS.items() for kind in kinds]
-# `make test` runs these of the families with many members, `make test-full` all.
-CHOSEN = {
-    "optimizers": ("lbfgs", "anew", "hooked", "own"),
-    "compiling": ("breaks", "step", "stance", "graphs"),
-    "profilers": ("cprofile", "schedule", "setprofile", "itself"),
-    "modes": ("dispatch", "inference", "anomaly"),
-    "recomputing": ("reentrant", "selective"),
-    "transforms": ("hessian", "export", "subclass"),
-    "hooks": ("tensors", "call", "backward"),
-    "endings": ("exit 12", "raise 12", "kill 12", "terminate 12", "interrupt 12", "backward 12", "exit 4", "thread 4"),
-    "inputs": ("lazy", "strange", "names"),
-    "updates": ("wrapped", "thread"),
-    "loops": ("trainer", "functions"),
-    "objects": ("copied", "called"),
-    "systems": ("spawned", "signals", "serving"),
-}
-
-
-def chosen(program):
-    """The program, with the mark of `make test-full` where its family has others that stand for it."""
-    name, _, kind = program.partition(" ")
-    return program if kind in CHOSEN.get(name, (kind,)) else pytest.param(program, marks=pytest.mark.full)
-
-
 # Where a program fails inside what perfkit watches, its traceback has perfkit's frames between its own.
 OWN = os.path.dirname(perfkit.__file__).encode()
 FRAME = re.compile(rb'  File "' + re.escape(OWN) + rb"/[^\n]*\n(?:    [^\n]*\n)*")
@@ -84,7 +60,7 @@ def printed(stderr):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("program", map(chosen, PROGRAMS))
+@pytest.mark.parametrize("program", PROGRAMS)
 def test_a_program_is_unharmed(program, tmp_path):
     name, *arguments = program.split()
     words = [sys.executable, str(HERE / "unharmed" / f"{name}.py"), *arguments]

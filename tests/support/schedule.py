@@ -1,6 +1,7 @@
 """A pytest plugin: with `--dist loadfile` a file's tests run in one worker, except in files whose tests share nothing.
 
-Each test of `APART` is long and independent of its neighbours: they go to whichever worker is free. The files of
+Of the files of `SAMPLED` `make test` runs every third test, evenly spread, and `make test-full` all: the rest is marked
+`full`. Each test of `APART` is long and independent of its neighbours: they go to whichever worker is free. The files of
 tests/long.txt begin first, so that no worker is alone with one of them at the end.
 """
 
@@ -20,6 +21,38 @@ APART = ("tests/programs/test_unharmed.py", "tests/docs/test_commands.py", "test
 # Written by `pytest --cpu-durations=N` of all tests: the files of more than ten seconds of CPU time, longest first.
 LONG_FILES = Path(__file__).resolve().parents[1] / "long.txt"
 LONG = tuple(LONG_FILES.read_text().split())
+
+
+SAMPLED = (
+    "tests/programs/test_unharmed.py",
+    "tests/backends/test_thunder_losses.py",
+    "tests/kernels/test_triton.py",
+    "tests/kernels/test_results.py",
+    "tests/kernels/test_cuda_compile.py",
+    "tests/remote/test_from_afar.py",
+    "tests/render/test_html_browser.py",
+    "tests/render/test_html_controls_browser.py",
+    "tests/tensorboard/test_page.py",
+    "tests/workloads/test_compilers.py",
+    "tests/workloads/test_own_models.py",
+    "tests/backends/test_parallel.py",
+    "tests/backends/test_documentation.py",
+    "tests/cli/test_sweep.py",
+    "tests/lines/test_planted.py",
+)
+EVERY = 3
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what `make test` leaves out of the files of `SAMPLED`."""
+    seen: dict[str, int] = {}
+    for item in items:
+        path = item.nodeid.partition("::")[0]
+        if path in SAMPLED and item.get_closest_marker("full") is None:
+            seen[path] = seen.get(path, -1) + 1
+            if seen[path] % EVERY:
+                item.add_marker(pytest.mark.full)
 
 
 def scope(node: str) -> str:
