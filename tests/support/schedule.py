@@ -1,8 +1,8 @@
 """A pytest plugin: with `--dist loadfile` a file's tests run in one worker, except in files whose tests share nothing.
 
-Of the files of `SAMPLED` `make test` runs every third test, evenly spread, and `make test-full` all: the rest is marked
-`full`. Each test of `APART` is long and independent of its neighbours: they go to whichever worker is free. The files of
-tests/long.txt begin first, so that no worker is alone with one of them at the end.
+Of the files of `SAMPLED` `make test` runs every third test, evenly spread; the others are marked `full`. Each test of
+`APART` is long and independent of its neighbours: they go to whichever worker is free. The files of tests/long.txt
+begin first, so that no worker is alone with one of them at the end.
 """
 
 from __future__ import annotations
