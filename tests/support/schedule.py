@@ -1,6 +1,6 @@
 """A pytest plugin: with `--dist loadfile` a file's tests run in one worker, except in files whose tests share nothing.
 
-Of the files of `SAMPLED` `make test` runs every third test, evenly spread; the others are marked `full`. Each test of
+Of the parts of `SAMPLED` `make test` runs every third test, evenly spread; the others are marked `full`. Each test of
 `APART` is long and independent of its neighbours: they go to whichever worker is free. The files of tests/long.txt
 begin first, so that no worker is alone with one of them at the end.
 """
@@ -24,7 +24,16 @@ LONG = tuple(LONG_FILES.read_text().split())
 
 
 SAMPLED = (
+    "tests/programs/test_programs.py",
     "tests/programs/test_unharmed.py",
+    "tests/docs/test_commands.py::test_commands_run",
+    "tests/programs/test_kinds_of_steps.py",
+    "tests/programs/test_troubles.py",
+    "tests/capture/test_session.py",
+    "tests/compare/test_cli.py",
+    "tests/packaging/test_wheel.py",
+    "tests/backends/test_replay.py",
+    "tests/analysis/test_own_workloads.py",
     "tests/backends/test_thunder_losses.py",
     "tests/kernels/test_triton.py",
     "tests/kernels/test_results.py",
@@ -45,13 +54,13 @@ EVERY = 3
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what `make test` leaves out of the files of `SAMPLED`."""
+    """Mark what `make test` leaves out of the parts of `SAMPLED`."""
     seen: dict[str, int] = {}
     for item in items:
-        path = item.nodeid.partition("::")[0]
-        if path in SAMPLED and item.get_closest_marker("full") is None:
-            seen[path] = seen.get(path, -1) + 1
-            if seen[path] % EVERY:
+        part = next((part for part in SAMPLED if item.nodeid.startswith(part)), None)
+        if part is not None and item.get_closest_marker("full") is None:
+            seen[part] = seen.get(part, -1) + 1
+            if seen[part] % EVERY:
                 item.add_marker(pytest.mark.full)
 
 
