@@ -36,7 +36,8 @@ def finish(
     names, modules = Coded.of(columns["name"]), Coded.of(columns["module"])
     columns["order"] = np.arange(len(names.code))
     columns["short_name"] = names.mapped(short_name)
-    columns["family"] = _families(names, Coded.of(columns["operator"]), declared, costs)
+    if "family" not in columns:
+        columns["family"] = _families(names, Coded.of(columns["operator"]), declared, costs)
     layer = np.array([*layer_numbers(modules.words, layers), -1], dtype=np.int64)
     columns["layer"] = integers(layer[modules.code])
     columns["pass"] = _split_forward(Coded.of(columns["pass"]), modules, passes)

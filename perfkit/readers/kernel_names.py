@@ -10,6 +10,9 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
+# NVIDIA's libraries name operands and accumulator: f32f32_tf32f32; CUTLASS the instruction: s1688 of fp32 is TF32's.
+TF32 = re.compile(r"tf32|^(?!.*fp?16).*s1688", re.IGNORECASE)
+
 # CUTLASS, Composable Kernel, and what libraries put around theirs: the first template argument that is a type is the
 # kernel.
 _WRAPPED = re.compile(r"Kernel2?|device_kernel|kernel_wrapper|kentry|enable_\w+")

@@ -13,7 +13,6 @@ MODEL = "Give a profile of a step of the model: `perfkit capture -- COMMAND` rec
 TORCH = "Record one with torch.profiler (`perfkit capture -- COMMAND` does), and give its trace."
 SNAPSHOT = "Unpack it: `perfkit report` reads the pickle that torch.cuda.memory._dump_snapshot wrote."
 _ONNX = re.compile(rb"\x08[\x01-\x20](?:\x12|\x1a|\x22|\x3a|\x42)")
-_PLANE = re.compile(rb"/(?:host|device):(?:CPU|GPU|TPU|CUSTOM)")
 _MARSHALLED = (b"{(", b"{)", b"{\xa8", b"{\xa9", b"\xfb(", b"\xfb)", b"\xfb\xa8", b"\xfb\xa9")
 _PICKLE = re.compile(rb"\x80[\x02-\x05]")
 _PACKETS = 3
@@ -92,11 +91,6 @@ KINDS = (
         "an unfinished recording of Nsight Systems",
         "`nsys import FILE` makes a .nsys-rep of it; export that: `nsys export --type sqlite REPORT.nsys-rep`.",
         lambda head: head.path.suffix == ".qdstrm",
-    ),
-    Foreign(
-        "a profile of XLA (XPlane: JAX, TensorFlow or PyTorch/XLA)",
-        "Open it with XProf, TensorBoard's profile plugin.",
-        lambda head: head.text[:1] == b"\n" and _PLANE.search(head.text[:4096]) is not None,
     ),
     Foreign(
         "a log of TensorBoard",

@@ -52,11 +52,6 @@ KINDS = (
         lambda head: {"schema", "perfkit"} <= head.keys[0] and not is_of_torch(head),
     ),
     Foreign(
-        "a trace of XLA (JAX or TensorFlow), not of torch.profiler",
-        f"Open it in XProf (TensorBoard's profile plugin) or ui.perfetto.dev. {NSYS}",
-        _marked(b'"hlo_module"', b'"hlo_op"', b'"highres-ticks"', b'"/device:', b'"/host:CPU"'),
-    ),
-    Foreign(
         "PyTorch's record of compilation (Dynamo's `chromium_events.json`), not a profile of a step",
         f"{PERFETTO} `perfkit capture -- COMMAND` records the steps that the compiled code runs.",
         _marked(b'"dynamo_timed"', b'"entire_frame_compile"', b'"chromium_event"'),
@@ -67,11 +62,6 @@ KINDS = (
         lambda head: _NUMBERS.match(head.plain) is not None,
     ),
     Foreign("a Jupyter notebook", f"Give the profile that it made. {TORCH}", _all("cells", inside=("cell_type",))),
-    Foreign(
-        "a profile of Triton's Proton",
-        f"`proton-viewer -m time/ms FILE` shows it. {TORCH}",
-        _listed("frame", "metrics", "children"),
-    ),
     Foreign(
         "an Execution Trace (PyTorch's ExecutionTraceObserver, Chakra): it has no times of kernels",
         "Give the torch.profiler trace that was recorded next to it.",

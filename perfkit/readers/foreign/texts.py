@@ -67,9 +67,7 @@ KINDS = (
     Foreign(
         "a table of AMD's rocprof",
         ROCPROF,
-        _says(
-            r'^"?Kind"?,"?Agent_Id"?|^"?Index"?,"?KernelName"?|"?Dispatch_Id"?,|^"?Name"?,"?Calls"?,"?TotalDurationNs"?'
-        ),
+        _says(r'^"?Kind"?,"?Agent_Id"?|^"?Index"?,"?KernelName"?|"?Dispatch_Id"?,'),
     ),
     Foreign("a table of Python's cProfile", TORCH, _says(r"function calls.* in .* seconds|ncalls +tottime")),
     Foreign(

@@ -47,15 +47,21 @@ class Listed:
         """Add a copy; `direction` is one of `DIRECTIONS`, "" where it is not known."""
         self.add(COPY, name, {**numbers, "direction": _CODES.get(direction)})
 
+    @property
+    def order(self) -> list[int]:
+        """The numbers of the rows by start, without those whose times cannot be."""
+        start, end = (np.array(self.numbers[column], np.int64) for column in ("start", "end"))
+        good = np.flatnonzero(usable(start, end))
+        chosen: list[int] = good[np.lexsort((end[good], start[good]))].tolist()
+        return chosen
+
     def activity(self) -> Activity:
-        """Return the rows by start, without those whose times cannot be."""
-        columns: dict[str, Integers] = {c: np.array(self.numbers[c], np.int64) for c in _NUMBERS}
-        good = np.flatnonzero(usable(columns["start"], columns["end"]))
-        order = good[np.lexsort((columns["end"][good], columns["start"][good]))]
-        columns = {name: values[order] for name, values in columns.items()}
-        names = [self.names[i] for i in order.tolist()]
+        """Return the rows in their `order`."""
+        order = self.order
+        columns: dict[str, Integers] = {c: np.array(self.numbers[c], np.int64)[order] for c in _NUMBERS}
+        names = [self.names[i] for i in order]
         absent = np.full(len(order), ABSENT)
-        lost = len(self.names) - len(good) + self.unread
+        lost = len(self.names) - len(order) + self.unread
         return Activity(
             kind=np.array([KINDS.index(k) for k in self.kinds], np.int64)[order],
             start=columns["start"], end=columns["end"], device=columns["device"], stream=columns["stream"],

@@ -31,14 +31,14 @@ _ENDS = {"host": "H", "device": "D", "array": "A", "peer": "P"}
 
 def is_header(line: str) -> bool:
     """Return whether a line is the header of this list."""
-    cells = [_named(cell)[0] for cell in cells_of(line)]
+    cells = [named(cell)[0] for cell in cells_of(line)]
     return cells[:2] == ["Start", "Duration"] and "GrdX" in cells
 
 
 def read_gpu_trace(path: Path) -> KernelTable:
     """Read the CSV at `path`. Raises `InputError` for one that is damaged or lists nothing that ran."""
     header, rows = rows_of(path, is_header)
-    columns = {name: (column, unit) for column in header for name, unit in [_named(column)]}
+    columns = {name: (column, unit) for column in header for name, unit in [named(column)]}
     if "Name" not in columns:
         raise InputError(f"{path} is damaged: it has no column Name.", FULL)
     listed = Listed()
@@ -47,15 +47,15 @@ def read_gpu_trace(path: Path) -> KernelTable:
     return table_of(listed, path, "nsys stats", {}, FULL)
 
 
-def _named(column: str) -> tuple[str, str]:
-    """The name of a column, and its unit."""
+def named(column: str) -> tuple[str, str]:
+    """Return the name of a column, and its unit."""
     found = _HEADER.match(column)
     return (found["name"], (found["unit"] or found["raw"] or "").lower()) if found else (column, "")
 
 
 def _add(listed: Listed, row: Mapping[str, tuple[str, str]]) -> None:
     """Add one row of the CSV."""
-    start, duration = _time(*row["Start"]), _time(*row["Duration"])
+    start, duration = time_of(*row["Start"]), time_of(*row["Duration"])
     if start is None or duration is None:
         listed.unread += 1
         return
@@ -73,22 +73,29 @@ def _add(listed: Listed, row: Mapping[str, tuple[str, str]]) -> None:
         launch["shared_bytes"] = None if None in shared else sum(filter(None, shared))
         listed.add(KERNEL, name, {**common, **launch})
     elif moved[1].lower() == "set":
-        listed.add(FILL, "Memset (Device)", common)
+        listed.add(FILL, copy_name(name) or name, common)
     else:
-        _add_copy(listed, moved[2], row, common)
+        kinds = [row.get(column, ("", ""))[0] for column in ("SrcMemKd", "DstMemKd")]
+        places = f" ({' -> '.join(kinds)})" if all(kinds) else ""
+        listed.add_copy(_direction(moved[2]), f"{copy_name(name)}{places}", common)
 
 
-def _add_copy(listed: Listed, way: str, row: Mapping[str, tuple[str, str]], common: dict[str, int | None]) -> None:
-    """Add a copy, named as torch.profiler names it; `way` is `HtoD` or `Host-to-Device`."""
+def copy_name(said: str) -> str | None:
+    """Return the name that torch.profiler gives what nsys spells `[CUDA memcpy HtoD]`; None for other names."""
+    moved = _COPY.match(said)
+    if moved is None or moved[1].lower() == "set":
+        return "Memset (Device)" if moved else None
+    return f"Memcpy {_direction(moved[2]) or 'of unknown direction'}"
+
+
+def _direction(way: str) -> str:
+    """The direction of a copy, from `HtoD` or `Host-to-Device`; "" where it is neither."""
     ends = [_ENDS.get(word, "") for word in way.lower().split("-to-")]
-    direction = way if "to" in way and "-" not in way else "to".join(ends) if len(ends) == 2 and all(ends) else ""
-    kinds = [row.get(column, ("", ""))[0] for column in ("SrcMemKd", "DstMemKd")]
-    places = f" ({' -> '.join(kinds)})" if all(kinds) else ""
-    listed.add_copy(direction, f"Memcpy {direction or 'of unknown direction'}{places}", common)
+    return way if "to" in way and "-" not in way else "to".join(ends) if len(ends) == 2 and all(ends) else ""
 
 
-def _time(text: str, unit: str) -> int | None:
-    """A time in ns; None where it is not a number or its unit is unknown."""
+def time_of(text: str, unit: str) -> int | None:
+    """Return a time in ns; None where it is not a number or its unit is unknown."""
     number, scale = whole(text), _TIMES.get(unit)
     if scale is None:
         return None

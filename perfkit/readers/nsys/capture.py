@@ -97,12 +97,15 @@ def assemble(
     warnings: list[str],
     source: dict[str, str],
 ) -> table.KernelTable:
-    """Join activity, calls and ranges to the table; `source` says which file it was read from and by which reader."""
+    """Join activity, calls and ranges to the table; `source` says which file it was read from and by which reader.
+
+    Places and families that `columns` has already stay.
+    """
     launch = calls_behind(activity.process, activity.correlation, calls)
     projection = project(ranges, calls, launch[launch >= 0])
     marks = find_marks(ranges)
     state = np.where(launch >= 0, projection.state[np.maximum(launch, 0)], -1) if len(calls) else launch
-    columns.update(_placed(activity, calls, launch, state, places(ranges, projection), marks))
+    columns.update(_placed(activity, calls, launch, state, places(ranges, projection), marks) | columns)
     columns.update(nsys_rank.columns_of(activity, columns["range"]))
     finish(columns, CostModel(), {}, {}, "")
     columns["short_name"] = activity.short_name

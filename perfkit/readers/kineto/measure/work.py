@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 
 from perfkit.readers.columns import Booleans, Coded, Integers
+from perfkit.readers.kernel_names import TF32
 from perfkit.readers.kineto.attribution.gpu_steps import Launches
 from perfkit.readers.kineto.decode.events import COPY, FILL, KERNEL, DeviceEvents, HostEvents
 from perfkit.readers.kineto.measure.collectives import collectives
@@ -41,8 +42,6 @@ _HELPERS = (
     "nchwtonhwc", "nhwctonchw", "transposereadwrite", "offsetskernel", "reduce_wgrad",
 )  # fmt: skip
 _NOTABLE = 0.1  # of the time of an operator's longest kernel: one that takes less does none of its main work
-# NVIDIA's libraries name operands and accumulator: f32f32_tf32f32; CUTLASS the instruction: s1688 of fp32 is TF32's.
-_TF32 = re.compile(r"tf32|^(?!.*fp?16).*s1688", re.IGNORECASE)
 _FP32 = re.compile(r"f32f32_f32f32|simt_sgemm", re.IGNORECASE)
 _WITHIN = re.compile(r"DtoD|Device -> Device|PtoP", re.IGNORECASE)
 _BETWEEN = re.compile(r"HtoD|DtoH|HtoH|Host|Pageable|Pinned", re.IGNORECASE)
@@ -142,7 +141,7 @@ def _claimed(parts: Mapping[str, float], kernels: Sequence[int], names: Sequence
 def _named_units(result: dict[str, Any], device: DeviceEvents) -> None:
     """Move the FLOP of fp32 products to the unit of their kernel's name."""
     full, tf32 = "flop_matrix_fp32", "flop_matrix_tf32"
-    for source, target, said in ((full, tf32, _TF32), (tf32, full, _FP32)):
+    for source, target, said in ((full, tf32, TF32), (tf32, full, _FP32)):
         if source in result:
             named = np.array([bool(said.search(name[:400])) for name in device.names], dtype=bool)
             moved = named[device.name] & ~np.isnan(result[source])

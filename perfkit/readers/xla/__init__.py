@@ -1,0 +1,1 @@
+"""Profiles of XLA (JAX): protobuf and Chrome trace → kernel table."""
