@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import json
 import random
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ import pytest
 from perfkit.errors import InputError
 from perfkit.readers import read
 from perfkit.table import KernelTable
+from tests.support.readers import mutations
 
 KERNELS = """\
 "Kind","Agent_Id","Queue_Id","Stream_Id","Thread_Id","Dispatch_Id","Kernel_Id","Kernel_Name","Correlation_Id",\
@@ -191,3 +194,56 @@ def test_a_result_without_launches_says_what_it_is(tmp_path: Path) -> None:
     process = {"metadata": {}, "agents": [], "buffer_records": {"kernel_dispatch": []}, "kernel_symbols": []}
     with pytest.raises(InputError, match="rocprofv3, and lists no kernel"):
         _read(tmp_path / "results.json", json.dumps({"rocprofiler-sdk-tool": [process]}))
+
+
+def _database(path: Path) -> None:
+    """A database of rocprofv3 with a process: a kernel on the second GPU, and a copy to it."""
+    path.unlink(missing_ok=True)
+    with closing(sqlite3.connect(path)) as made:
+        for sql in (
+            "CREATE TABLE `rocpd_string_1` (id INTEGER, guid TEXT, string TEXT)",
+            "CREATE TABLE `rocpd_info_agent_1` (id INTEGER, type_index INTEGER, name TEXT, product_name TEXT)",
+            "CREATE TABLE `rocpd_info_kernel_symbol_1` (id INTEGER, kernel_name TEXT, display_name TEXT,"
+            " arch_vgpr_count INTEGER)",
+            "CREATE TABLE `rocpd_kernel_dispatch_1` (agent_id INTEGER, kernel_id INTEGER, stream_id INTEGER,"
+            ' "start" BIGINT, "end" BIGINT, group_segment_size INTEGER, workgroup_size_x INTEGER,'
+            " workgroup_size_y INTEGER,"
+            " workgroup_size_z INTEGER, grid_size_x INTEGER, grid_size_y INTEGER, grid_size_z INTEGER)",
+            'CREATE TABLE `rocpd_memory_copy_1` (id INTEGER, "start" BIGINT, "end" BIGINT, name_id INTEGER,'
+            " dst_agent_id INTEGER, src_agent_id INTEGER, size INTEGER, stream_id INTEGER)",
+            "CREATE VIEW kernels AS SELECT * FROM `rocpd_kernel_dispatch_1`",
+            "INSERT INTO rocpd_string_1 VALUES (4, '', 'MEMORY_COPY_HOST_TO_DEVICE')",
+            "INSERT INTO rocpd_info_agent_1 VALUES (1, 0, 'EPYC', ''), (3, 1, 'gfx942', 'AMD Instinct MI300X')",
+            "INSERT INTO rocpd_info_kernel_symbol_1 VALUES (9, 'copy_rows.kd', 'copy_rows(float*)', 40)",
+            "INSERT INTO rocpd_kernel_dispatch_1 VALUES (3, 9, 2, 1000, 3500, 256, 128, 2, 1, 1024, 2, 1)",
+            "INSERT INTO rocpd_memory_copy_1 VALUES (1, 100, 400, 4, 3, 1, 4096, 2)",
+        ):
+            made.execute(sql)
+        made.commit()
+
+
+def test_the_database_of_rocprofv3(tmp_path: Path) -> None:
+    path = tmp_path / "7_results.db"
+    _database(path)
+    table = read(path)
+    assert isinstance(table, KernelTable)
+    frame = table.frame
+    assert frame["name"].tolist() == ["Memcpy HtoD", "copy_rows(float*)"]
+    assert frame["duration_ns"].tolist() == [300, 2500] and frame["device"].tolist() == ["cuda:1"] * 2
+    assert frame["grid_x"].tolist()[1] == 8 and frame["registers"].tolist()[1] == 40
+    assert (
+        table.facts["gpus"] == [{"name": "AMD Instinct MI300X", "id": 1}] and table.facts["copies"][0]["bytes"] == 4096
+    )
+
+
+@pytest.mark.parametrize("count", [15, pytest.param(100, marks=pytest.mark.full)])
+def test_a_damaged_database_is_a_sentence(count: int, tmp_path: Path) -> None:
+    path, chance = tmp_path / "7_results.db", random.Random(3)
+    _database(path)
+    whole = path.read_bytes()
+    for _ in range(count):
+        path.write_bytes(mutations.of_bytes(whole, chance)[1])
+        try:
+            read(path)
+        except InputError:
+            continue

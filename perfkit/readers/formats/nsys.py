@@ -13,7 +13,7 @@ _SQLITE, _REPORT = b"SQLite format 3\0", b"NVIDIA Tegra Profiler Report"
 
 def knows(head: Head) -> bool:
     """Accept an export or a report."""
-    return head.raw.startswith((_SQLITE, _REPORT))
+    return head.raw.startswith((_SQLITE, _REPORT)) and b"rocpd_kernel_dispatch" not in head.raw
 
 
 def is_export(head: Head) -> bool:

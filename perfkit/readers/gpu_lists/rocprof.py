@@ -64,12 +64,12 @@ def _add_row(listed: Listed, row: Row) -> None:
     }  # fmt: skip
     if "direction" in row:
         device = "source_agent_id" if "DEVICE_TO" in row["direction"] else "destination_agent_id"
-        _add_copy(listed, row["direction"], {**numbers, "device": _agent(row.get(device))})
+        add_copy(listed, row["direction"], {**numbers, "device": _agent(row.get(device))})
         return
     size = {a: _known(row, f"workgroup_size_{a}") for a in _AXES}
     grid = {a: _known(row, f"grid_size_{a}") for a in _AXES}
-    listed.add(KERNEL, _bare(row["kernel_name"]), {
-        **numbers, **_launch(grid, size), "device": _agent(row.get("agent_id")),
+    listed.add(KERNEL, bare(row["kernel_name"]), {
+        **numbers, **launch_of(grid, size), "device": _agent(row.get("agent_id")),
         "registers": _known(row, "vgpr_count"), "shared_bytes": _known(row, "lds_block_size", "group_segment_size"),
     })  # fmt: skip
 
@@ -85,8 +85,8 @@ def _agent(text: str | None) -> int | None:
     return int(found[1]) if found else None
 
 
-def _launch(grid: Mapping[str, int | None], size: Mapping[str, int | None]) -> dict[str, int | None]:
-    """Blocks and threads of a block of a launch, from its work-items and those of a workgroup."""
+def launch_of(grid: Mapping[str, int | None], size: Mapping[str, int | None]) -> dict[str, int | None]:
+    """Return blocks and threads of a block of a launch, from its work-items and those of a workgroup."""
     found: dict[str, int | None] = {}
     for axis in _AXES:
         items, threads = grid[axis], size[axis]
@@ -95,12 +95,12 @@ def _launch(grid: Mapping[str, int | None], size: Mapping[str, int | None]) -> d
     return found
 
 
-def _bare(name: str) -> str:
-    """A kernel's name without the ending of its descriptor."""
+def bare(name: str) -> str:
+    """Return a kernel's name without the ending of its descriptor."""
     return name.removesuffix(".kd").replace(" [clone .kd]", "")
 
 
-def _add_copy(listed: Listed, said: str, numbers: dict[str, int | None]) -> None:
+def add_copy(listed: Listed, said: str, numbers: dict[str, int | None]) -> None:
     """Add a copy; `said` is its direction as rocprofv3 spells it."""
     direction = _DIRECTION.get(said.removeprefix("MEMORY_COPY_"), "")
     listed.add_copy(direction, f"Memcpy {direction or 'of unknown direction'}", numbers)
@@ -135,15 +135,15 @@ def _add_process(listed: Listed, process: Mapping[str, Any]) -> list[dict[str, A
     devices = {handle: a.get("logical_node_type_id") for handle, a in agents.items()}
     for row in process["buffer_records"].get("kernel_dispatch", []):
         what, symbol = row["dispatch_info"], symbols.get(row["dispatch_info"]["kernel_id"], {})
-        listed.add(KERNEL, _bare(symbol.get("formatted_kernel_name") or symbol.get("kernel_name", "")), {
-            **_times(row), **_launch(what["grid_size"], what["workgroup_size"]),
+        listed.add(KERNEL, bare(symbol.get("formatted_kernel_name") or symbol.get("kernel_name", "")), {
+            **_times(row), **launch_of(what["grid_size"], what["workgroup_size"]),
             "device": devices.get(what["agent_id"]["handle"]), "shared_bytes": what["group_segment_size"],
             "registers": symbol.get("arch_vgpr_count"),
         })  # fmt: skip
     for row in process["buffer_records"].get("memory_copy", []):
         said = directions[row["operation"]]
         end = "src_agent_id" if "DEVICE_TO" in said else "dst_agent_id"
-        _add_copy(listed, said, {**_times(row), "amount": row.get("bytes"), "device": devices.get(row[end]["handle"])})
+        add_copy(listed, said, {**_times(row), "amount": row.get("bytes"), "device": devices.get(row[end]["handle"])})
     used = {row["dispatch_info"]["agent_id"]["handle"] for row in process["buffer_records"].get("kernel_dispatch", [])}
     return [
         {"name": a["product_name"], "smCount": a["cu_count"], "architecture": a["name"]}

@@ -52,7 +52,7 @@ _FOREIGN = {  # by how the name of a table of theirs begins
         "Profile with its successor: `nsys profile COMMAND`, then `nsys export --type sqlite REPORT.nsys-rep`.",
     ),
     "rocpd_": (
-        "a database of AMD's rocprof",
+        "a database of RPD, AMD's older tracer",
         "Record the program with torch.profiler, whose traces of AMD GPUs perfkit reads.",
     ),
 }

@@ -111,9 +111,10 @@ _SQL_ABSENT = "(-9223372036854775807 - 1)"  # ABSENT; sqlite reads -922337203685
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[Database]:
-    """Open the export at `path`. Raises `InputError` for a file that is cut off, damaged or no database."""
-    _check_size(path)
+def opened(path: Path, again: str = AGAIN) -> Iterator[Database]:
+    """Open the database at `path`. Raises `InputError` for a file that is cut off, damaged or not a database; `again`
+    says how to make it again."""
+    _check_size(path, again)
     connection = None
     try:
         connection = sqlite3.connect(f"file:{quote(str(path.resolve()))}?mode=ro&immutable=1", uri=True)
@@ -122,7 +123,7 @@ def opened(path: Path) -> Iterator[Database]:
         connection.execute("PRAGMA cell_size_check = ON")
         yield Database(connection, path)
     except (sqlite3.Error, UnicodeDecodeError) as error:
-        raise InputError(f"{path} is damaged: {_printable(str(error))}.", AGAIN) from error
+        raise InputError(f"{path} is damaged: {_printable(str(error))}.", again) from error
     finally:
         if connection is not None:
             connection.close()
@@ -133,7 +134,7 @@ def _printable(text: str) -> str:
     return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text[:200])
 
 
-def _check_size(path: Path) -> None:
+def _check_size(path: Path, again: str) -> None:
     """The header states the file's size: sqlite itself would read what is left of a file cut off in its free pages."""
     try:
         with path.open("rb") as file:
@@ -143,7 +144,7 @@ def _check_size(path: Path) -> None:
     page = int.from_bytes(header[16:18], "big")
     stated = (65_536 if page == 1 else page) * int.from_bytes(header[28:32], "big")
     if len(header) < 100 or path.stat().st_size < stated:
-        raise InputError(f"{path} is cut off: its database should be longer than it is.", AGAIN)
+        raise InputError(f"{path} is cut off: its database should be longer than it is.", again)
 
 
 def first_present(*columns: Integers) -> Integers:
