@@ -12,6 +12,7 @@ import msgspec
 
 from perfkit.analysis.fusion_results import Fusion
 from perfkit.analysis.line_results import LineTime, SourceLine
+from perfkit.instructions.results import HotKernel
 from perfkit.memory.results import DeviceMemory
 from perfkit.run_folder import Correctness, Power, RankRun, Settings, Symbol, WorkloadFacts, World
 from perfkit.statistics import SMALL
@@ -358,6 +359,7 @@ class BackendReport(msgspec.Struct, kw_only=True):
     fusion: Fusion | None = None  # of a backend that runs operator by operator
     # By pass of a backend with generated kernels: kernels, ns, bytes and efficiency of the remaining fusible work.
     compiled: dict[str, tuple[float, float, float | None, float | None]] | None = None
+    hot: list[HotKernel] = []  # of kernels with counted instructions, the most time first
     advice: list[Advice] = []  # NVIDIA's, by kernel
     missing: list[Missing] = []
     withheld: list[Withheld] = []

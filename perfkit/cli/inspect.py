@@ -18,7 +18,12 @@ _WIDTH = 110
 
 
 def inspect(
-    what: Annotated[str, typer.Argument(help="A kernel (see `perfkit list kernels`), a workload, or a run folder.")],
+    what: Annotated[
+        str,
+        typer.Argument(
+            help="A kernel (see `perfkit list kernels`), a workload, a run folder, or a report of Nsight Compute."
+        ),
+    ],
     implementation: Annotated[
         list[str] | None,
         typer.Option(help="Such as c:2 or triton (repeatable, or commas); default: all.", rich_help_panel=KERNEL),
@@ -47,17 +52,29 @@ def inspect(
     listing: Annotated[
         bool, typer.Option("--listing", help="Also print the code: assembler, PTX or program.", rich_help_panel=OUTPUT)
     ] = False,
-    out: Annotated[Path | None, typer.Option(help="Write the code into this file.", rich_help_panel=OUTPUT)] = None,
+    limit: Annotated[
+        int | None, typer.Option(help="Rows of each table of a report; 0 for all.", rich_help_panel=OUTPUT)
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Write the code into this file; of a report as HTML, shaded.", rich_help_panel=OUTPUT),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.", rich_help_panel=OUTPUT)] = False,
 ) -> None:
     """Show what compilers generated: for kernels in C, CUDA and Triton, and for workloads.
 
     C: instruction set and vector width. CUDA and Triton: registers, shared memory, spills and access width. Workloads:
-    the code of Inductor, or the trace that Thunder executes.
+    the code of Inductor, or the trace that Thunder executes. Reports of Nsight Compute: the instructions and
+    source lines at which warps waited, and why.
     """
     from perfkit.cli.parts.shown import progress
     from perfkit.run_folder import is_run_folder, write_whole
 
+    if Path(what).is_file():
+        from perfkit.cli.parts import code
+
+        code.show(Path(what), out, limit, as_json)
+        return
     with progress() as say:
         if is_run_folder(Path(what)):
             found = list(_of_run(Path(what), backend))

@@ -16,6 +16,8 @@ from perfkit.compare.metrics import Rule, centre, others, parts, step_test
 from perfkit.compare.results import Comparison, Pair, SideResult, TreeLine
 from perfkit.compare.sides import Side
 from perfkit.hardware import comparable
+from perfkit.instructions.changes import changes as code_changes
+from perfkit.instructions.results import CODE
 from perfkit.statistics import median, verdicts
 from perfkit.statistics.verdicts import Judgement
 from perfkit.tree.aligned import align_places
@@ -124,6 +126,9 @@ def _pair(first: Side, second: Side, rule: Rule, one: pd.DataFrame | None, other
         operators=[] if unknown else changes.operators,
         kernels=[] if unknown else changes.kernels,
         lines=changes.lines,
+        code=code_changes(
+            *([] if side.table is None else side.table.recorded.get(CODE) or [] for side in (first, second))
+        ),
     )
 
 

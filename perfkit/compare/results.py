@@ -6,6 +6,7 @@ import msgspec
 
 from perfkit.analysis.difference import Change
 from perfkit.analysis.results import Interval
+from perfkit.instructions.results import CodeChange
 from perfkit.statistics.verdicts import Judgement
 
 SCHEMA_VERSION = 1
@@ -134,6 +135,7 @@ class Pair(msgspec.Struct, frozen=True, kw_only=True):
     operators: list[Change]
     kernels: list[Change]
     lines: list[Change] = []  # source lines, by the host's time of the profiled steps
+    code: list[CodeChange] = []  # instructions, or source lines, inside kernels of both
 
 
 class Condition(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,34 +11,15 @@ const heat = (cost) => `rgb(var(--heat) / ${hottest ? (0.06 + 0.94 * Math.sqrt(c
 const roof = (cost) => (known(cost.efficiency) ? percent(cost.efficiency, 0) : ABSENT);
 const told = (line) => `${clean(line.places.join("; "))}\n${clean(line.kernels.join(", "))}`;
 
-function cells(cost) {
-  const texts = cost ? [number(cost.time_ns, scales.time), percent(cost.share), number(cost.bytes, scales.bytes), roof(cost)] : ["", "", "", ""];
-  return texts.map((text) => el("span", {}, text));
-}
+const cells = (cost) => [number(cost.time_ns, scales.time), percent(cost.share), number(cost.bytes, scales.bytes), roof(cost)];
 
-function lineNode(text, number_) {
-  const line = costs.get(number_);
-  return el("div", { class: line ? "line hot" : "line idle", id: `L${number_}`, title: line ? told(line) : null, style: line ? { borderLeftColor: heat(line.cost) } : null },
-    cells(line && line.cost), el("span", { class: "number" }, String(number_)), el("span", { class: "source" }, clean(text.replaceAll("\t", "    "), 400)));
-}
-
-// Where only lines that cost are shown, a passage of others is one line that says how many.
 function program() {
-  const nodes = [];
-  let idle = 0;
-  const close = () => {
-    if (idle) nodes.push(el("div", { class: "line passage", "aria-hidden": "true" }, cells(null), el("span", { class: "number" }, "⋮"), el("span", { class: "source" }, `${idle} lines without kernels`)));
-    idle = 0;
-  };
-  listing.text.forEach((text, i) => {
-    if (costs.has(i + 1)) close();
-    else idle += 1;
-    nodes.push(lineNode(text, i + 1));
-  });
-  close();
   const heads = [`time ${scales.time.suffix}`, "share", `bytes ${scales.bytes.suffix}`, "% of roof", "line", ""];
-  const head = el("div", { class: "line head" }, heads.map((text, i) => el("span", { class: i === 5 ? "source" : null }, text)));
-  return el("div", { class: "listing lean", role: "region", "aria-label": "The program with its costs", tabindex: "0" }, head, nodes);
+  const rows = listing.text.map((text, i) => {
+    const line = costs.get(i + 1);
+    return { id: `L${i + 1}`, number: String(i + 1), text, ...(line && { cells: cells(line.cost), color: heat(line.cost), title: told(line) }) };
+  });
+  return listingNode("The program with its costs", heads, rows, "lines without kernels");
 }
 
 function hotTable() {
@@ -62,12 +43,6 @@ function othersTable() {
     { head: "% of roof", right: true, cell: (g) => roof(g) },
   ];
   return shortened(12, listing.others, (rows) => plainTable(columns, rows));
-}
-
-function followTheme() {
-  const dark = matchMedia("(prefers-color-scheme: dark)");
-  const shown = () => document.documentElement.dataset.theme || (dark.matches ? "dark" : "light");
-  byId("theme").addEventListener("click", () => { document.documentElement.dataset.theme = shown() === "dark" ? "light" : "dark"; });
 }
 
 byId("title").append(`${clean(listing.backend)}: what each line costs`);

@@ -27,6 +27,8 @@ from perfkit.analysis.rules import Case, Circumstances, answers
 from perfkit.analysis.source import NCU
 from perfkit.analysis.words import clock_held
 from perfkit.hardware.ceilings import Ceilings
+from perfkit.instructions.hot import hot_kernel
+from perfkit.instructions.results import CODE
 from perfkit.run_folder import ANNOTATED_PAGE, BackendRun, Manifest
 from perfkit.table import KernelTable
 from perfkit.trace_checks import TraceCheck
@@ -128,6 +130,7 @@ def profiled(
         waits=ranges.waits(table.facts),
         serving=serving(table.facts),
         lines=source_lines.table(table.facts, len(table.facts.get("step_ns") or []) or 1),
+        hot=[hot_kernel(code) for code in table.recorded.get(CODE) or ()],
     )
     frame = in_steps(table)
     if not len(frame):

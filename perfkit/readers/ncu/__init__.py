@@ -46,9 +46,16 @@ def _read_report(path: Path) -> KernelTable:
         reading = pool.submit(child.read_results, path, stated)
         import pandas  # noqa: F401  takes as long as reading a small report: both at once
 
+        from perfkit.instructions.results import CODE
+        from perfkit.readers.ncu.code import read_code
         from perfkit.readers.ncu.rows import EXACT_READER, make_table
 
-        return make_table(reading.result(), path, EXACT_READER, [])
+        results = reading.result()
+        coding = pool.submit(read_code, path, results)
+        table = make_table(results, path, EXACT_READER, [])
+        table.recorded[CODE], problem = coding.result()
+        table.warnings += [problem] if problem else []
+        return table
 
 
 def is_csv(text: bytes) -> bool:

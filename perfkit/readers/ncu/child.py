@@ -32,7 +32,7 @@ MEMORY = 4 << 30  # bytes of address space of a worker
 WORKERS = 2
 
 
-class _Failed(Exception):
+class Failed(Exception):
     """Why NVIDIA's reader gave back nothing that can be used."""
 
 
@@ -96,25 +96,25 @@ def _read_slice(path: Path, folder: Path, part: tuple[int, int], container: Cont
         "memory": MEMORY,
     }
     try:
-        return _verified(_said(request, seconds), part, container.results)
-    except _Failed as error:
+        return _verified(said(WORKER, request, seconds), part, container.results)
+    except Failed as error:
         raise damaged(path, str(error)) from error
 
 
-def _said(request: dict[str, Any], seconds: float) -> bytes:
-    """Return what the worker says of the slice. Raises `_Failed`."""
+def said(worker: Path, request: dict[str, Any], seconds: float) -> bytes:
+    """Return what `worker` answers. Raises `Failed`."""
     try:
         done = subprocess.run(
-            [sys.executable, "-I", str(WORKER)],
+            [sys.executable, "-I", str(worker)],
             input=msgspec.json.encode(request),
             capture_output=True,
             timeout=seconds,
             check=False,
         )
     except subprocess.TimeoutExpired as error:
-        raise _Failed(f"NVIDIA's reader did not finish within {seconds:.0f} s") from error
+        raise Failed(f"NVIDIA's reader did not finish within {seconds:.0f} s") from error
     if done.returncode:
-        raise _Failed(f"NVIDIA's reader {_end(done.returncode, done.stderr)}")
+        raise Failed(f"NVIDIA's reader {_end(done.returncode, done.stderr)}")
     return done.stdout
 
 
@@ -124,12 +124,12 @@ def _verified(output: bytes, part: tuple[int, int], results: int) -> list[Result
         last = msgspec.json.decode(lines[-1], type=_Last)
         found = [msgspec.json.decode(line, type=Result) for line in lines[:-1]]
     except (IndexError, msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise _Failed("what NVIDIA's reader gives back cannot be understood") from error
+        raise Failed("what NVIDIA's reader gives back cannot be understood") from error
     if last.results != results or len(found) != part[1] - part[0]:
-        raise _Failed(f"it states {results} results, of which {last.results} can be read")
+        raise Failed(f"it states {results} results, of which {last.results} can be read")
     empty = sum(not r.metrics or not r.values for r in found)
     if empty:
-        raise _Failed(f"{empty} of its {results} results come back without metrics")
+        raise Failed(f"{empty} of its {results} results come back without metrics")
     for result in found:
         result.values.update({name: to_base(result.number(name), unit) for name, unit in result.units.items()})
     return found

@@ -36,6 +36,7 @@ from perfkit.render.cells import (
 from perfkit.render.output import Output
 from perfkit.render.page import Page, Section
 from perfkit.render.tables import spread
+from perfkit.render.tables.code import changed_code
 from perfkit.render.tables.lines import changed_lines
 from perfkit.statistics.ranks import SIGNED_RANK
 
@@ -178,6 +179,8 @@ def _of_pair(pair: Pair, several: bool, limit: int | None) -> Iterator[Table]:
         yield _exchanges(pair, about, limit)
     if changed := changed_lines(pair, about, limit):
         yield changed
+    if inside := changed_code(pair, about, limit):
+        yield inside
 
 
 def _waterfall(pair: Pair, about: str) -> Table:

@@ -1,0 +1,87 @@
+"""The load that an instruction waits for: the nearest one above it that writes a register that it reads."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from perfkit.instructions.results import Instruction
+
+# By the state of a waiting warp: operations whose result arrives late. `short_scoreboard` is shared memory and MUFU.
+_LATE = {
+    "long_scoreboard": re.compile(r"LDG|LDL|LD(?:\.|$)|TEX|TLD|ATOMG?|RED|SULD|LDGSTS|LDTM"),
+    "short_scoreboard": re.compile(r"LDS|LDSM|ATOMS|MUFU|S2R|S2UR|SHFL|I2F|F2I|F2F|POPC|VOTE|LDC"),
+}
+_PREDICATE = re.compile(r"^@!?U?P\w+\s+")
+_REGISTER = re.compile(r"(?<![A-Z])(U?R)(\d+)(?:\.(64))?")
+_WIDTH = re.compile(r"\.(64|96|128|256)(?:\.|$)")
+_FARTHEST = 600  # instructions above that are looked at
+_WITHOUT_RESULT = (
+    "ST",
+    "RED",
+    "BRA",
+    "EXIT",
+    "BAR",
+    "DEPBAR",
+    "BSYNC",
+    "BSSY",
+    "WARPSYNC",
+    "NOP",
+    "RET",
+    "CALL",
+    "MEMBAR",
+)
+
+
+def producer(code: Sequence[Instruction], place: int, reason: str) -> Instruction | None:
+    """Return the load that `code[place]` waits for in the state `reason`; None where its registers do not say.
+
+    Goes up through the addresses, so that a value from the end of a loop's body, or from a branch, is not found.
+    """
+    late = _LATE.get(reason)
+    if late is None:
+        return None
+    wanted = _read(code[place].sass)
+    for other in reversed(code[max(0, place - _FARTHEST) : place]):
+        operation, written = _written(other.sass)
+        if not wanted & written:
+            continue
+        if late.match(operation):
+            return other
+        if not _PREDICATE.match(other.sass):
+            wanted -= written
+        if not wanted:
+            return None
+    return None
+
+
+def _parts(sass: str) -> tuple[str, list[str]]:
+    """The operation and the operands of an instruction."""
+    text = _PREDICATE.sub("", sass.strip())
+    operation, _, rest = text.partition(" ")
+    return operation, [part.strip() for part in rest.split(",")] if rest else []
+
+
+def _written(sass: str) -> tuple[str, set[str]]:
+    """The operation, and the registers that it writes."""
+    operation, operands = _parts(sass)
+    if not operands or operation.split(".")[0].startswith(_WITHOUT_RESULT):
+        return operation, set()
+    width = _WIDTH.search(operation)
+    count = int(width[1]) // 32 if width else 2 if ".WIDE" in operation else 1
+    first = _REGISTER.fullmatch(operands[0].split(" ")[0])
+    if first is None:
+        return operation, set()
+    return operation, {f"{first[1]}{int(first[2]) + more}" for more in range(count)}
+
+
+def _read(sass: str) -> set[str]:
+    """The registers that an instruction reads: its operands without the first, those of a store with it."""
+    operation, operands = _parts(sass)
+    plain = operation.split(".")[0].startswith(_WITHOUT_RESULT)
+    found: set[str] = set()
+    for operand in operands if plain else operands[1:]:
+        for register in _REGISTER.finditer(operand):
+            number = int(register[2])
+            found |= {f"{register[1]}{number}"} | ({f"{register[1]}{number + 1}"} if register[3] else set())
+    return found

@@ -1,0 +1,80 @@
+"""The hottest instructions and lines of a kernel as tables, and those that changed between two reports."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from perfkit.compare.results import Pair
+from perfkit.instructions.results import HotKernel, HotSpot
+from perfkit.render.cells import Table, clean, column_scale, figures, table, words
+
+SHOWN = 10
+_EXCESS = 1.05  # times the least sectors: below, the two are the same
+BOUND = (
+    "Share: of the samples of warps in the kernel's longest launch. A sample at an instruction counts the wait for its "
+    'inputs; "waits for" is the load that they come from. "Saves" is at most, where no warp waits there any more.'
+)
+
+
+def hot_tables(kernel: HotKernel, rows: int | None) -> Iterable[Table]:
+    """The lines of a kernel where several are known, and its instructions."""
+    name = clean(kernel.kernel, 60)
+    several = len(kernel.lines) > 1
+    if several:
+        yield _table(f"Hottest lines of {name}", "line", kernel.lines[:rows], kernel.notes)
+    if kernel.instructions:
+        notes = [] if several else kernel.notes
+        yield _table(f"Hottest instructions of {name}", "at", kernel.instructions[:rows], notes)
+
+
+def _table(title: str, head: str, spots: Sequence[HotSpot], notes: Sequence[str]) -> Table:
+    wasteful = any(map(_excessive, spots))
+    sectors = [s.sectors_per_request if wasteful else None for s in spots]
+    ideal = [s.ideal_sectors_per_request if wasteful else None for s in spots]
+    return table(
+        title,
+        words(head, [spot.where for spot in spots], name=True),
+        figures("share", [spot.share for spot in spots], "%"),
+        words("state", [state(spot) for spot in spots], least=14),
+        words("waits for", [spot.waits_for for spot in spots], priority=1, least=12),
+        figures("sectors a request", sectors, "", priority=1),
+        figures("at best", ideal, "", priority=1),
+        figures("bank conflicts", [spot.conflicts or None for spot in spots], "%", priority=1),
+        figures("threads off", [spot.threads_off or None for spot in spots], "%", priority=3),
+        figures("saves", [spot.saving_ns for spot in spots], "ns"),
+        words("code", [spot.code or spot.ptx or spot.sass for spot in spots], priority=2, least=20),
+        words("because", [spot.why for spot in spots], priority=4, least=16),
+        notes=[*notes, BOUND],
+    )
+
+
+def _excessive(spot: HotSpot) -> bool:
+    """Return whether a spot moves more sectors than it has to."""
+    sectors, ideal = spot.sectors_per_request, spot.ideal_sectors_per_request
+    return bool(sectors and ideal and sectors > _EXCESS * ideal)
+
+
+def state(spot: HotSpot) -> str:
+    """Return the state in which its warps were found most, in NVIDIA's words: "long scoreboard 97%"."""
+    reason, share = spot.reasons[0] if spot.reasons else ("", 0.0)
+    return f"{reason.replace('_', ' ')} {share:.0%}" if reason else ""
+
+
+def changed_code(pair: Pair, about: str = "", limit: int | None = None) -> Table | None:
+    """The instructions or lines inside kernels that changed between two reports of Nsight Compute; None without any."""
+    rows = pair.code[:limit]
+    if not rows:
+        return None
+    scale = column_scale([value for row in rows for value in (row.first_ns, row.second_ns)], "ns")
+    return table(
+        f"Inside kernels{about}",
+        words("kernel", [row.kernel for row in rows], name=True),
+        words("at", [row.where for row in rows]),
+        figures(clean(pair.first, 24), [row.first_ns for row in rows], "ns", scale=scale),
+        figures(clean(pair.second, 24), [row.second_ns for row in rows], "ns", scale=scale),
+        words("code", [row.code for row in rows], priority=2, least=20),
+        notes=[
+            "The share of the samples times the duration of the longest launch. Two profiles of the same program "
+            "differ by some per cent, too."
+        ],
+    )

@@ -1,0 +1,163 @@
+"""Hot instructions and lines: by hand, and against NVIDIA's reader on real reports."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from perfkit.instructions.changes import changes
+from perfkit.instructions.hot import NO_LINES, hot_kernel
+from perfkit.instructions.results import CODE, Instruction, KernelCode, Marker
+from perfkit.instructions.waits import producer
+from perfkit.render.page import render_text
+from perfkit.render.pages import code as rendered
+from tests.support.sweeps import rest
+
+FULL = (
+    "a100-full-2025.1-3kernels",
+    "gh200-full-2025.1-3kernels",
+    "h100pcie-full-2025.1-3kernels",
+    "t4-full-2024.2-1kernel",
+)
+
+SOURCE = "__global__ void f()\n{\n  float a = x[i * 32];\n  y[i] = a + 1;\n}\n"
+
+
+def instruction(at: int, sass: str, line: int = 0, samples: float = 0.0, **counts: float) -> Instruction:
+    """An instruction whose samples all wait for memory."""
+    stalls = {"long_scoreboard": samples} if samples else {}
+    file = "/src/f.cu" if line else ""
+    return Instruction(at=at, sass=sass, file=file, line=line, counts={"samples": samples, **counts}, stalls=stalls)
+
+
+def strided() -> KernelCode:
+    """A kernel whose load is strided, and which waits for it on the next line."""
+    load = instruction(0x10, "LDG.E R2, desc[UR4][R4.64]", 3, 0, executed=10, sectors=320, ideal_sectors=40)
+    load.counts |= {"threads": 320, "threads_on": 240}
+    add = instruction(0x20, "FADD R3, R2, 1", 4, 80.0, executed=10, threads_on=320)
+    store = instruction(0x30, "STG.E desc[UR4][R6.64], R3", 4, 20.0, executed=10, sectors=40, ideal_sectors=40)
+    return KernelCode(
+        name="f", duration_ns=1000.0, busiest=0.9, unit="device memory", instructions=[load, add, store],
+        sources={"/src/f.cu": SOURCE}, markers=[Marker(rule="CPIStall", message="80% of all stalls.", at=0x20)],
+    )  # fmt: skip
+
+
+def test_a_line_waits_for_the_load_above_it_and_what_is_needless_bounds_nothing() -> None:
+    hot = hot_kernel(strided())
+    add, store = hot.instructions
+    assert (add.where, add.share, add.reasons) == ("+0x20 f.cu:4", 0.8, [("long_scoreboard", 1.0)])
+    assert add.waits_for == "LDG.E at f.cu:3" and add.nvidia == ["80% of all stalls."]
+    # Device memory is busy 90 % of the time, yet seven of eight sectors need not be moved: that need not stay.
+    assert add.saving_ns == pytest.approx(800.0) and "88% of the sectors are needless" in add.why
+    assert store.saving_ns == pytest.approx(200.0) and store.why == "its waits are gone and all else stays"
+    code = strided()
+    code.instructions[0].counts["sectors"] = 40
+    add = hot_kernel(code).instructions[0]
+    assert add.saving_ns == pytest.approx(100.0) and add.why.startswith("device memory is busy 90%")
+    (line,) = hot.lines
+    assert (line.where, line.code, line.share) == ("f.cu:4", "y[i] = a + 1;", 1.0)
+
+
+def test_ratios_are_of_sums_over_instructions_that_have_both_counts() -> None:
+    code = strided()
+    code.instructions[0].counts["samples"] = 50.0
+    load = next(spot for spot in hot_kernel(code).instructions if spot.at == 0x10)
+    assert (load.sectors_per_request, load.ideal_sectors_per_request, load.threads_off) == (32.0, 4.0, 0.25)
+    assert load.conflicts is None and load.local_sectors is None
+    shared = instruction(0, "LDS R0, [R1]", 0, 5.0, executed=4, wavefronts=32, ideal_wavefronts=8)
+    (spot,) = hot_kernel(KernelCode(name="g", duration_ns=100.0, busiest=0.5, instructions=[shared])).instructions
+    assert spot.conflicts == 3.0 and "bank conflicts make 75% of the wavefronts" in spot.why
+
+
+def test_absent_is_absent() -> None:
+    code = KernelCode(name="f", instructions=[instruction(0, "BRA 0x0", 0, 3.0, executed=2, threads_on=32)])
+    hot = hot_kernel(code)
+    (spot,) = hot.instructions
+    assert spot.saving_ns is None and spot.sectors_per_request is None and spot.threads_off is None
+    assert hot.lines == [] and NO_LINES in hot.notes
+
+
+@pytest.mark.parametrize(
+    ("above", "waiting", "reason", "found"),
+    [
+        (["LDG.E.128 R4, desc[UR4][R2.64]"], "FADD R1, RZ, -R7", "long_scoreboard", 0),
+        (["LDG.E R4, [R2.64]", "MOV R4, R9"], "FADD R1, R4, R4", "long_scoreboard", None),
+        (["LDG.E R4, [R2.64]", "@P0 MOV R4, R9"], "FADD R1, R4, R4", "long_scoreboard", 0),
+        (["LDS R4, [R2]", "LDG.E R5, [R2.64]"], "FFMA R1, R4, R5, R1", "short_scoreboard", 0),
+        (["LDS R4, [R2]"], "FFMA R1, R4, R5, R1", "long_scoreboard", None),
+        (["LDG.E R4, [R2.64]"], "STG.E [R8.64], R4", "long_scoreboard", 0),
+        (["LDG.E R9, [R2.64]"], "STG.E [R8.64], R4", "long_scoreboard", 0),
+        (["STG.E [R4.64], R9"], "FADD R1, R4, R4", "long_scoreboard", None),
+        (["LDG.E R4, [R2.64]"], "FADD R1, R4, R4", "barrier", None),
+    ],
+)  # fmt: skip
+def test_the_load_that_is_waited_for(above: list[str], waiting: str, reason: str, found: int | None) -> None:
+    code = [Instruction(at=16 * i, sass=text) for i, text in enumerate([*above, waiting])]
+    load = producer(code, len(above), reason)
+    assert load is (None if found is None else code[found])
+
+
+def test_what_changed_in_a_kernel() -> None:
+    first, second = strided(), strided()
+    second.duration_ns = 400.0
+    second.sources = {"/src/f.cu": SOURCE.replace("x[i * 32]", "x[i]").replace("{\n", "{\n\n")}
+    for one in second.instructions:
+        one.line += 1
+    (line,) = changes([first], [second])
+    assert (line.where, line.code, line.first_ns, line.second_ns) == ("f.cu:5", "y[i] = a + 1;", 1000.0, 400.0)
+    for code in (first, second):
+        for one in code.instructions:
+            one.line = 0
+    del second.instructions[1]
+    found = {one.code: (one.first_ns, one.second_ns) for one in changes([first], [second])}
+    assert found == {"FADD R3, R2, 1": (800.0, None), "STG.E desc[UR4][R6.64], R3": (200.0, 400.0)}
+    assert changes([first], [first]) == []
+
+
+def test_page_and_listing() -> None:
+    code = strided()
+    text = render_text(rendered.page("f.ncu-rep", [code]), width=150)
+    assert "Hottest instructions of f" in text and "NVIDIA's own markers" in text and "LDG.E at f.cu:3" in text
+    made = msgspec.json.decode(rendered.render_html("f.ncu-rep", [code]).split('id="data">')[1].split("</script>")[0])
+    source, sass = made["report"]["kernels"][0]["listings"]
+    assert [row["number"] for row in source["rows"] if "heat" in row] == ["4"]
+    assert [(row["number"], row["heat"]) for row in sass["rows"] if "heat" in row] == [("0x20", 1.0), ("0x30", 0.25)]
+
+
+# Samples by address as NVIDIA's reader has them: without perfkit, in a process of its own.
+_COUNT = """
+import json, sys, ncu_report
+found = []
+for part in ncu_report.load_report(sys.argv[1]):
+    for action in part:
+        metric = action.metric_by_name("smsp__pcsamp_sample_count")
+        if metric is None: continue
+        ids = metric.correlation_ids()
+        samples = sorted(((metric.value(i), ids.value(i)) for i in range(metric.num_instances())), reverse=True)
+        whole = sum(count for count, _ in samples)
+        first = action.metric_by_name("inst_executed").correlation_ids().value(0)
+        found.append([action.name(1), action.metric_by_name("gpu__time_duration.sum").value(),
+                      [[n / whole, at - first, " ".join(action.sass_by_pc(at).split())] for n, at in samples[:3]]])
+print(json.dumps(found))
+"""
+
+
+@pytest.mark.parametrize("name", [FULL[1], *map(rest, (FULL[0], *FULL[2:]))])
+def test_the_hottest_instructions_are_those_of_nvidias_reader(samples: Path, name: str) -> None:
+    pytest.importorskip("ncu_report", reason="ncu-report is not installed")
+    from perfkit.readers import read
+
+    path = samples / "ncu" / f"{name}.ncu-rep"
+    done = subprocess.run([sys.executable, "-c", _COUNT, str(path)], capture_output=True, check=True)
+    counted = msgspec.json.decode(done.stdout)
+    kernels = read(path).recorded[CODE]
+    assert len(kernels) == len({one[0] for one in counted})
+    for kernel in kernels:
+        _, _, hottest = next(one for one in counted if math.isclose(one[1], kernel.duration_ns))
+        found = [(spot.share, spot.at, spot.sass) for spot in hot_kernel(kernel).instructions[:3]]
+        assert found == [(pytest.approx(share), at, sass) for share, at, sass in hottest]
