@@ -22,13 +22,15 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
+    from typing import Any
 
     from perfkit.api import Reading
+    from perfkit.cost.model import Cost, CostFunction
     from perfkit.profiling import Profile
 
 __version__ = "0.1.0"
 
-__all__ = ["__version__", "profile", "range", "read"]
+__all__ = ["__version__", "profile", "range", "read", "register_cost"]
 
 
 def read(path: str | os.PathLike[str]) -> Reading:
@@ -64,3 +66,14 @@ def range(name: str) -> AbstractContextManager[None]:
     from perfkit import ranges
 
     return ranges.mark(name)
+
+
+def register_cost(name: str, function: CostFunction | Cost | None = None) -> Any:
+    """Register the FLOP and bytes of an operator ("mylib::op") or GPU kernel by name; see `perfkit.cost.own`.
+
+    `function` gets a `perfkit.cost.Call` with the shapes and gives a `perfkit.cost.Cost`; without it this decorates
+    one. Raises `perfkit.errors.UsageError` for what is neither.
+    """
+    from perfkit.cost import own
+
+    return own.register_cost(name, function)

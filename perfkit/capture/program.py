@@ -205,14 +205,18 @@ def _record(name: str, plain: Path, result: Result, folder: Path) -> BackendRun:
 def _table(trace: Path, result: Result, plain: Path) -> KernelTable:
     """The kernel table of `trace`; `plain` is the folder in which the process left what else it recorded."""
     from perfkit import kernels
+    from perfkit.cost import own
+    from perfkit.programs import own_costs
     from perfkit.readers.kineto.checks import Expected
     from perfkit.readers.kineto.trace import read_trace
 
-    told = result.compiled
+    told, costs = result.compiled, kernels.cost_model()
+    recorded, problems = own.of_recorded(result.costs, own_costs.call_of)
+    costs.own, costs.problems = {**recorded, **costs.own}, problems
     timed = statistics.median(result.samples_ns) if result.samples_ns else None
     return read_trace(
         trace,
-        costs=kernels.cost_model(),
+        costs=costs,
         layers=result.layers or "-",
         matmul_precision="tf32" if result.tf32 else "fp32",
         declared={name: DeclaredKernel(**work) for name, work in told.get("kernels", {}).items()},

@@ -103,6 +103,7 @@ def capture(
         float | None,
         typer.Option(help="Seconds after which the program under ncu or nsys is stopped; default: no limit."),
     ] = None,
+    costs: options.Costs = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing report at --out.")] = False,
     limit: Annotated[int | None, typer.Option(help="Rows of each table in the terminal; 0 for all.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON instead of text.")] = False,

@@ -121,6 +121,7 @@ def compare(
             rich_help_panel=VERDICT,
         ),
     ] = "",
+    costs: options.Costs = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the comparison's files.", rich_help_panel=OUTPUT)] = None,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace an existing comparison.", rich_help_panel=OUTPUT)

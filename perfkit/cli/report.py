@@ -25,6 +25,7 @@ def report(
         Path | None,
         typer.Option(help="A report of ncu for the same workload, whose counters are joined to the kernels."),
     ] = None,
+    costs: options.Costs = None,
     annotate: Annotated[
         bool, typer.Option("--annotate", help="For a run: list generated programs with the cost of each line.")
     ] = False,
@@ -57,6 +58,7 @@ def report(
     _check_annotate(annotate, paths, style)
     write = styles.choose(style, layers, pass_names, as_json)
     _check_counters(counters, paths, style)
+    _check_costs(costs, paths)
     if write:
         styles.report(paths, out, write, ".json" if as_json else ".txt")
         return 0
@@ -90,6 +92,19 @@ def _check_annotate(annotate: bool, paths: list[Path], style: str) -> None:
 
     if annotate and (style != "perfkit" or not all(map(is_run_folder, paths))):
         raise UsageError("--annotate lists the programs of a run.", "Give the folder that `perfkit run` printed.")
+
+
+def _check_costs(costs: Path | None, paths: list[Path]) -> None:
+    """Raise `UsageError` where --costs cannot be meant: the work in a run was counted when it was recorded."""
+    from perfkit.errors import UsageError
+    from perfkit.run_folder import is_run_folder
+
+    runs = [path for path in paths if is_run_folder(path)] if costs else []
+    if runs:
+        raise UsageError(
+            f"--costs is for traces, and the work in {runs[0]} was counted when it was recorded.",
+            f"Give its trace ({runs[0]}/BACKEND/trace.json.gz), or record again with --costs.",
+        )
 
 
 def _check_counters(counters: Path | None, paths: list[Path], style: str) -> None:

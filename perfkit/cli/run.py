@@ -77,6 +77,7 @@ def run(
         typer.Option(help="ncu, nsys: time limit for each backend under the tool, in seconds.", rich_help_panel=NSIGHT),
     ] = 1800.0,
     skip_unavailable: options.SkipUnavailable = False,
+    costs: options.Costs = None,
     out: Annotated[
         Path | None, typer.Option(help="The run folder to write; default: a new one in runs/.", rich_help_panel=DATA)
     ] = None,

@@ -17,6 +17,7 @@ from perfkit.cost.model import Argument, Call, Cost, CostFunction, TensorSpec
 from perfkit.cost.names import family_of_kernel_name, is_dispatch_name, normalise
 from perfkit.cost.operators import OPERATORS
 from perfkit.cost.operators.masks import NOT_RECORDED
+from perfkit.cost.own import WrongCost, own_cost, registered
 from perfkit.cost.recorded import recorded_call
 from perfkit.cost.registry import ANY, FAMILIES, KINDS, Operator
 from perfkit.cost.transformer import GPTShape, matmul_flop
@@ -42,8 +43,9 @@ class CostModel:
 
     `extra` adds or replaces cost functions by operator name (perfkit's or a user's own kernels), `families` says which
     family these belong to (else their name decides), `composed` which of them leave their work to other operators that
-    they call, and `parts` which GPU kernels share the cost of one: a pattern of each name, and its part. `missing`
-    collects why a working operator got no cost.
+    they call, and `parts` which GPU kernels share the cost of one: a pattern of each name, and its part. Costs that a
+    user registered (`perfkit.cost.own`) replace any. `missing` collects why a working operator got no cost, `problems`
+    what is wrong with a registered one, as a sentence by name.
     """
 
     def __init__(
@@ -57,7 +59,9 @@ class CostModel:
         self._families = {normalise(name): family for name, family in (families or {}).items()}
         self._composed = frozenset(map(normalise, composed))
         self._parts = {normalise(name): dict(kernels) for name, kernels in (parts or {}).items()}
+        self.own = registered()
         self.missing: dict[str, str] = {}
+        self.problems: dict[str, str] = {}
 
     def cost(self, call: Call) -> Cost | None:
         """The cost of `call`; zero for views, allocations and waits; None where it is not known (see `missing`).
@@ -65,6 +69,8 @@ class CostModel:
         Never raises: an unknown operator, or arguments that are missing or do not fit, give None.
         """
         name = normalise(call.name)
+        if name in self.own:
+            return self.registered_cost(call)
         function = self._extra.get(name)
         if function is None:
             operator = self._find(name)
@@ -88,6 +94,16 @@ class CostModel:
             pass
         self._note(name, "its arguments were not recorded or do not fit")
         return None
+
+    def registered_cost(self, call: Call) -> Cost | None:
+        """The cost that a user registered for `call`; None where it cannot be used, which `problems` say."""
+        name = normalise(call.name)
+        try:
+            return own_cost(self.own[name], call)
+        except WrongCost as error:
+            self.problems[name] = f"the registered cost of {name} is left out: it {error}"
+            self.missing[name] = "its registered cost cannot be used"
+            return None
 
     def parts(self, call: Call) -> Mapping[str, float]:
         """The GPU kernels that share the cost of `call`: a pattern of the name of each, and its part of the cost.
@@ -121,7 +137,7 @@ class CostModel:
         name = normalise(name)
         if name in self._composed and any(self.kind(called) == "work" for called in below):
             return "dispatch"
-        if name in self._extra:
+        if name in self.own or name in self._extra:
             return "work"
         operator = self._find(name)
         if operator is None:

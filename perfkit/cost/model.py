@@ -82,6 +82,14 @@ class Call:
 
 
 @dataclass(frozen=True)
+class Launch(Call):
+    """A launch of a GPU kernel: the arguments of the operator around it, where known, its grid and its block."""
+
+    grid: tuple[int, ...] = ()
+    block: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
 class Cost:
     """FLOP by unit (`perfkit.table.RESOURCES`), and minimal bytes read and written."""
 

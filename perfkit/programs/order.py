@@ -71,6 +71,7 @@ class Result:
     argv: list[str] = dataclasses.field(default_factory=list)
     pid: int = 0
     compiled: dict[str, Any] = dataclasses.field(default_factory=dict)  # what a compiler told of its kernels
+    costs: list[list[Any]] = dataclasses.field(default_factory=list)  # registered ones, of the calls in the trace
     notes: list[str] = dataclasses.field(default_factory=list)
 
     @property

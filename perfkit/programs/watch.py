@@ -11,12 +11,13 @@ from typing import Any
 
 import torch
 
-from perfkit.programs import facts, held, names
+from perfkit.programs import facts, held, names, own_costs
 from perfkit.programs.building import is_building
 from perfkit.programs.compilation import Compilation
 from perfkit.programs.graphs import Graphs
 from perfkit.programs.marks import Marks
 from perfkit.programs.models import Models
+from perfkit.programs.order import TRACE
 from perfkit.programs.others import OtherProfilers
 from perfkit.programs.patches import Patches
 from perfkit.programs.recorder import DONE, LINING, RECORDING, STARTING, WARMING, Recorder, captures_graph
@@ -282,6 +283,7 @@ class Watcher:
             result.notes += facts.notes(result, elsewhere, self.recorder.order.whole, *self.steps.phase_before())
             result.compiled = self._compilation.content()
             self._compilation.write(self.recorder.folder)
+            result.costs = own_costs.recorded(self.recorder.folder / TRACE)
 
     def _guarded(self, action: Callable[[], None]) -> None:
         try:

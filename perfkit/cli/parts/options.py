@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -26,6 +27,26 @@ SkipUnavailable = Annotated[
     typer.Option("--skip-unavailable", help="Continue without backends that cannot run here.", rich_help_panel=MEASURE),
 ]
 Brief = Annotated[bool, typer.Option("--brief", help="Print at most 4 KB of JSON: verdict and largest findings.")]
+
+
+def _use_costs(path: Path | None) -> Path | None:
+    """Register the costs in a file of the user's, here and in every process of the command."""
+    if path is not None:
+        from perfkit.cost import own
+
+        own.load(str(path.resolve()))
+        os.environ[own.FILE] = str(path.resolve())
+    return path
+
+
+Costs = Annotated[
+    Path | None,
+    typer.Option(
+        "--costs",
+        help="A Python file of your own that registers costs (perfkit.register_cost); it is run.",
+        callback=_use_costs,
+    ),
+]
 HostNumber = Annotated[
     int, typer.Option("--node-rank", help="The number of this host; the report is made on 0.", rich_help_panel=WORK)
 ]

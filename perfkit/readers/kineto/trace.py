@@ -87,6 +87,7 @@ def read_trace(
         counted = columns["duration_ns"].copy()
         if facts.get("before_capture", {}).get("activities"):
             counted[columns["step"].isna()] = np.nan
+        warnings += known.costs.problems.values()
         warnings += uncosted({**columns, "name": names, "duration_ns": counted}) + hidden(shapes, counted)
         built = table.build(columns, warnings, {"path": str(path), "reader": READER}, facts)
         built.recorded = recorded

@@ -20,6 +20,7 @@ from perfkit.readers.kineto.measure import captured, cpu, foreach, gaps, generat
 from perfkit.readers.kineto.measure.collectives import about, messages_of, only_group
 from perfkit.readers.kineto.measure.cpu import events_of
 from perfkit.readers.kineto.measure.gaps import Accounting
+from perfkit.readers.kineto.measure.own import with_registered
 from perfkit.readers.kineto.measure.rows import launching_only, on_device
 from perfkit.readers.kineto.measure.settle import choose
 from perfkit.run_folder import DeclaredKernel
@@ -92,6 +93,7 @@ def _activities(events: Events, placed: Placed, launches: Launches, on_gpu: GpuS
     captures = captured.read_captures(known.captures, known.costs, known.declared, known.matmul_precision)
     replays = captured.find_replayed(host, device, launches, captures, known.costs)
     working, owner = generated.with_replays(rows, device, launches.replayed, located, known.declared, replays)
+    working, owner = with_registered(working, owner, host, device, launches, known.costs)
     columns = gpu.columns(host, device, working, launches, owner, messages)
     told = replays.placement() if replays is not None else []
     columns |= of_activities(host, device, placed, launches, located, unplaced, told)

@@ -28,7 +28,7 @@ from perfkit.readers.kineto.decode.events import (
     distinct,
     values_at,
 )
-from perfkit.readers.kineto.measure import completed
+from perfkit.readers.kineto.measure import completed, own
 from perfkit.readers.kineto.measure.calls import KindOfCall, call_of, describe, is_triton, triton_cost, usual_dtype
 from perfkit.run_folder import DeclaredKernel
 from perfkit.table import FLOP_COLUMNS, RESOURCES
@@ -83,7 +83,9 @@ def on_device(
     kind = np.full(len(events), -1, np.int32)
     kind[working] = codes
     completed.complete(events, kind, kinds, costs)
-    return Rows(cause == WORK, cause, events.self_ns.copy(), kinds, kind)
+    rows = Rows(cause == WORK, cause, events.self_ns.copy(), kinds, kind)
+    own.claim(events, rows, costs)
+    return rows
 
 
 def wanted(costs: CostModel, declared: Mapping[str, DeclaredKernel]) -> Callable[[str], bool]:
