@@ -12,6 +12,7 @@ import msgspec
 
 from perfkit.analysis.fusion_results import Fusion
 from perfkit.analysis.line_results import LineTime, SourceLine
+from perfkit.analysis.loading_results import Loading
 from perfkit.instructions.results import HotKernel
 from perfkit.memory.results import DeviceMemory
 from perfkit.run_folder import Correctness, Power, RankRun, Settings, Symbol, WorkloadFacts, World
@@ -350,6 +351,7 @@ class BackendReport(msgspec.Struct, kw_only=True):
     exposed: list[Exposed] = []  # copies and collectives
     waits: list[Wait] = []
     lines: list[LineTime] = []  # source lines, the most time on the host first
+    loading: list[Loading] = []  # its DataLoaders, the one that it waits for most first
     kind: str = "run"  # where its table is from: run, ncu, nsys, trace, or table
     per: str = "step"  # what amounts are of: a step, a capture, or a profile (kernels measured one by one)
     kernel_ns: float = 0.0  # Σ time of its kernels

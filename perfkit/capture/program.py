@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import perfkit
 from perfkit import hardware
-from perfkit.capture import counted, failures, folders, launched, profile
+from perfkit.capture import counted, failures, folders, launched, loading, profile
 from perfkit.cost import TensorSpec
 from perfkit.errors import PerfkitError, RunFailed
 from perfkit.hardware.cpu import read_cpu
@@ -195,6 +195,7 @@ def _record(name: str, plain: Path, result: Result, folder: Path) -> BackendRun:
         table = _table(trace, result, plain.parent)
         if result.cpu_ns is not None and result.profiled_cpu_ns:
             table.facts["cpu_ns"] = [result.cpu_ns, statistics.fmean(result.profiled_cpu_ns)]
+        table.facts["loading"] = loading.loading(plain.parent, len(result.samples_ns))
         table.write(own / KERNELS)
         result.dtype = multiplied_in(table) or result.dtype
     except UnusableProfile as error:

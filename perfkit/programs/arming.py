@@ -79,5 +79,4 @@ class Agent:
 
 def arm(path: str) -> None:
     """Arm this process by the order in the file at `path`."""
-    folder = Path(path).parent / f"process-{os.getpid()}"
-    Agent(orders.read_order(path), folder).arm()
+    Agent(orders.read_order(path), orders.process_folder(path, os.getpid())).arm()

@@ -12,6 +12,7 @@ VARIABLE = "PERFKIT_CAPTURE"  # names the order's file in the environment of a p
 ORDER, RESULT, TRACE = "order.json", "result.json", "trace.json"
 LINES = "lines.json"  # the trace of the step whose source lines are marked
 STARTED = "started"  # an empty file, made by each Python that finds perfkit
+LOADING, WORKER = "loading.json", "worker-{}.json"  # batches of the loaders, and those of one worker by its process
 SHORTAGE = "oom.pickle"  # the snapshot of an allocation that failed
 GRAPH = "graph-{}.json"  # the trace of a CUDA graph's capture, by the graph's number
 WARMUP, STEPS = 10, 3
@@ -93,6 +94,11 @@ def write(folder: Path, name: str, content: Order | Result) -> None:
     temporary = folder / f".{name}.{os.getpid()}"
     temporary.write_text(json.dumps(dataclasses.asdict(content)))
     temporary.replace(folder / name)
+
+
+def process_folder(order: str | os.PathLike[str], process: int) -> Path:
+    """The folder of a process that is armed by the order in the file at `order`."""
+    return Path(order).parent / f"process-{process}"
 
 
 def read_order(path: str | os.PathLike[str]) -> Order:

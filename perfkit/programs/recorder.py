@@ -21,6 +21,7 @@ from perfkit import profile_names, ranges
 from perfkit.programs import profiler as profilers
 from perfkit.programs.held import Held
 from perfkit.programs.lines import LineStep
+from perfkit.programs.loading import Loads
 from perfkit.programs.order import TRACE, Order, Result
 from perfkit.programs.paging import paging
 from perfkit.programs.session import STAYS, Session, why_attached
@@ -39,6 +40,7 @@ class Recorder:
         self.session = Session()
         self.lines = LineStep(order, folder, self.result)
         self.held = Held()
+        self.loads = Loads(folder)
         self._arrived = time.monotonic()
         self.in_step = False
         self._forget()
@@ -131,6 +133,7 @@ class Recorder:
             self.result.fresh_bytes, self.result.system_ns = pages / steps, system / steps
             self.result.cpu_ns = sum(self._cpu[-steps:]) / steps
         self.result.timed_until, self.result.gpu = time.time(), gpu_uuid() if on_gpu() else ""
+        self.loads.timed(sum(self.result.samples_ns))
         self.result.device = "cuda" if on_gpu() else "cpu"
         self.session.arm(on_gpu(), self.order.memory)
         self.state = STARTING
@@ -209,6 +212,7 @@ class Recorder:
             return
         self.finish()
         self.state = WARMING
+        self.loads.sample(False)
         self._forget()
 
     def _lost(self, why: str) -> None:

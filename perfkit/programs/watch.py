@@ -62,6 +62,7 @@ class Watcher:
         self._compilation.install(self._patches)
         if self._of_program:
             self.graphs.install(self._patches)
+            self.recorder.loads.install(self._patches, self.remove)
             if self.recorder.order.memory:
                 self.shortage.install(self._patches)
         if self.recorder.order.whole:
@@ -75,6 +76,7 @@ class Watcher:
     def remove(self) -> None:
         """Stop watching; what is recorded stays in the recorder."""
         self.idle = True
+        self.recorder.loads.close()
         self.shortage.stop()
         self.graphs.close()
         self._patches.restore()
@@ -281,6 +283,7 @@ class Watcher:
         if result.recorded:
             elsewhere = owner is not None and not (owner.is_main or serving)
             result.notes += facts.notes(result, elsewhere, self.recorder.order.whole, *self.steps.phase_before())
+            self.recorder.loads.write()
             result.compiled = self._compilation.content()
             self._compilation.write(self.recorder.folder)
             result.costs = own_costs.recorded(self.recorder.folder / TRACE)

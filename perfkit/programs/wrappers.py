@@ -165,8 +165,10 @@ class Wrappers:
         mark = _NOTHING if self._quiet() else thread.marks.loading()
         mark.__enter__()
         thread.loading += 1
+        got = self._recorder.loads.asked(args[0])
 
         def end() -> None:
+            got()
             thread.loading -= 1
             mark.__exit__(None, None, None)
 

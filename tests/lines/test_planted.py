@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from perfkit.analysis.report.analyse import analyse_table
+from perfkit.analysis.rules.base import WORTH
 from perfkit.programs.order import Order
 from tests.support.programs.captured import capture
 
@@ -56,11 +57,14 @@ def test_the_first_finding_names_the_planted_line(name, tmp_path):
 
 
 @pytest.mark.slow
-def test_no_finding_of_a_healthy_program_names_a_planted_line(tmp_path):
-    table, report = captured(tmp_path, "augment", "healthy")
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_no_finding_of_a_healthy_twin_names_the_function(name, tmp_path):
+    """A finding names at most three lines with a twentieth of what it is about: none that is worth a finding."""
+    table, report = captured(tmp_path, name, "healthy")
     assert table.facts["lines"]
-    named = {line.line for finding in report.findings for line in finding.lines}
-    assert named and not named & set(planted().values())
+    named = [(line, finding.share * line.share) for finding in report.findings for line in finding.lines]
+    assert [line for line, share in named if line.function == FUNCTIONS[name] and share >= WORTH] == []
+    assert not {line.line for line, _ in named} & set(planted().values())
 
 
 @pytest.mark.slow

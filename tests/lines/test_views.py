@@ -12,6 +12,7 @@ from perfkit.programs.order import LINES, Order
 from perfkit.render.tables.lines import lines as lines_table
 from tests.lines.test_planted import PROGRAM, planted
 from tests.support.programs.captured import capture
+from tests.support.sweeps import rest
 
 pytestmark = pytest.mark.slow
 
@@ -32,8 +33,14 @@ def test_a_graph_break_has_its_line(run_cli, tmp_path):
     ]
 
 
-def test_a_late_rank_has_its_line(tmp_path):
-    """Two ranks, of which the second sleeps before its forward pass."""
+def test_a_healthy_twin_has_no_graph_breaks(run_cli, tmp_path):
+    _, report = captured(run_cli, tmp_path / "run", sys.executable, "planted.py", "break", "healthy")
+    assert not [found for found in report["backends"][0]["findings"] if found["name"] == "graph-breaks"]
+
+
+@pytest.mark.parametrize("twin", ["", rest("healthy")])
+def test_a_late_rank_has_its_line(twin, tmp_path):
+    """Two ranks, of which the second sleeps before its forward pass; in the healthy twin it does not."""
     words = [
         sys.executable,
         "-m",
@@ -43,12 +50,16 @@ def test_a_late_rank_has_its_line(tmp_path):
         "2",
         str(PROGRAM),
         "rank",
+        *filter(None, [twin]),
     ]
     found = capture(words, tmp_path, Order(warmup=4, steps=2), fresh=True)
     tables = [found.table(number) for number in range(2)]
     facts = [(table.facts, 2) for table in tables]
-    first = source_lines.longer(*facts[1], facts[:1])[0]
-    assert (first.line, first.function) == (planted()["uneven"], "uneven")
+    longer = [(line.line, line.function) for line in source_lines.longer(*facts[1], facts[:1])]
+    if twin:
+        assert (planted()["uneven"], "uneven") not in longer
+    else:
+        assert longer[0] == (planted()["uneven"], "uneven")
 
 
 def test_the_text_and_the_comparison_show_lines(run_cli, tmp_path):

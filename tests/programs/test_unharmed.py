@@ -13,6 +13,7 @@ from tests.support.programs.captured import ENVIRONMENT, HERE, alone, capture
 KINDS = {
     "threads": ("pool", "logger", "trainers", "evaluator"),
     "processes": ("spawn", "fork", "loader", "child", "hogwild"),
+    "loaders": ("numbers", "iterable", "fails", "spawn", "forkserver", "left"),
     "optimizers": ("lbfgs", "two", "anew", "functional", "averaged", "scheduled", "hooked", "own"),
     "compiling": ("breaks", "shapes", "autograd", "step", "stance", "fixed", "strict", "graphs", "explained", "traced"),
     "profilers": ("cprofile", "schedule", "autograd", "tracemalloc", "setprofile", "settrace", "observer", "itself"),

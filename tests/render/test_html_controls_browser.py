@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
+from perfkit.analysis.line_results import LineTime
 from tests.render.conftest import Show
 from tests.support.render import sample
 
@@ -189,3 +190,37 @@ def test_light_and_dark(show: Show) -> None:
     ink = page.evaluate("getComputedStyle(document.querySelector('#where .xtick text')).fill")
     page.click("#theme")
     assert page.evaluate("getComputedStyle(document.querySelector('#where .xtick text')).fill") != ink
+
+
+def test_the_view_of_lines_sorts_filters_and_folds(show: Show) -> None:
+    report = sample.report()
+    lines = [
+        LineTime(file=file, line=line, function=function, code=code, host_ns=host, python_ns=python, kernel_ns=kernel,
+                 kernels=1, waits=0, wait_ns=0)
+        for file, line, function, code, host, python, kernel in (
+            ("train.py", 8, "augment", "x[i].item()", 5e6, 4e6, 1e5),
+            ("train.py", 9, "augment", "x * scale", 1e6, 3e5, 9e5),
+            ("model.py", 3, "forward", "self.up(x)", 3e6, 1e6, 2e6),
+        )
+    ]  # fmt: skip
+    report.backends[0].lines = lines
+    page = show(report)
+
+    def rows(part: str = "code") -> list[str]:
+        return page.locator(f".panel:not([hidden]) table.lines .namecell {part}").all_inner_texts()
+
+    host = page.locator(".panel:not([hidden]) table.lines button[data-key=host]")
+    assert rows() == ["train.py:8 in augment", "model.py:3 in forward", "train.py:9 in augment"]
+    host.click()
+    assert rows() == ["train.py:9 in augment", "model.py:3 in forward", "train.py:8 in augment"]
+    page.click(".panel:not([hidden]) table.lines button[data-key=kernel]")
+    assert rows() == ["model.py:3 in forward", "train.py:9 in augment", "train.py:8 in augment"]
+    assert rows(".shapes") == ["self.up(x)", "x * scale", "x[i].item()"]
+    card = page.locator(".panel:not([hidden]) .card", has=page.locator("table.lines"))
+    card.locator("text=Functions").click()
+    assert rows() == ["model.py in forward", "train.py in augment"]
+    host.click()
+    sums = card.locator("tbody tr").first.locator("td.right").all_inner_texts()
+    assert [float(text) for text in sums] == [6.0, 4.3, 1.0]
+    card.locator("input[type=search]").fill("model")
+    assert rows() == ["model.py in forward"]

@@ -12,6 +12,7 @@ import numpy as np
 
 from perfkit.analysis import source, source_lines
 from perfkit.analysis.fusion import predict
+from perfkit.analysis.loading import loadings
 from perfkit.analysis.report import aggregate, exposed, generation, nvidia, points, ranges, speed
 from perfkit.analysis.report.accounting import accounting, incomparable
 from perfkit.analysis.report.coverage import coverage
@@ -129,6 +130,7 @@ def profiled(
         transfers=ranges.transfers(table.facts),
         waits=ranges.waits(table.facts),
         serving=serving(table.facts),
+        loading=loadings(table.facts),
         lines=source_lines.table(table.facts, len(table.facts.get("step_ns") or []) or 1),
         hot=[hot_kernel(code) for code in table.recorded.get(CODE) or ()],
     )

@@ -9,7 +9,7 @@ import msgspec
 
 from perfkit import units
 from perfkit.analysis.results import Accounting, Finding, Gap, Unjudged
-from perfkit.analysis.rules.base import ON_A_GPU, ON_BOTH, Case, Rule
+from perfkit.analysis.rules.base import ON_A_GPU, Case, Rule
 from perfkit.analysis.rules.held import call_inside, held_long
 from perfkit.analysis.words import listed, percent
 from perfkit.profile_names import ALLOCATION, COPY, WAIT, effect_of_call
@@ -196,11 +196,6 @@ def waiting(rule: Rule, case: Case, cause: str, said: str, remedy: str = "") -> 
         )
 
 
-def _data(rule: Rule, case: Case) -> Iterator[Finding]:
-    said, remedy = ("Waiting for the loader's workers", _LOADED) if case.loader_workers else ("Loading the batch", "")
-    yield from waiting(rule, case, "data", said, remedy)
-
-
 def most_of(account: Accounting, gaps: list[Gap], device: str, held: float = 0.0) -> tuple[float, str]:
     """The most that ending `gaps` saves, and how that is known.
 
@@ -258,25 +253,6 @@ GPU_IDLE = Rule(
     find=_idle,
     rank=3,
 )
-_LOADED = (
-    "The loader has workers already, and they prepare less than the steps take: more of them where cores are free, "
-    "cheaper samples (decoded and resized once, transforms on the GPU or by batch), persistent_workers=True where "
-    "every epoch starts them again."
-)
-_DATA = Rule(
-    name="data",
-    summary="the step waits for its batch",
-    where=ON_BOTH,
-    what="The data loader runs inside the step, or has nothing ready when the step begins.",
-    recognised="Time of the step in which no kernel runs and `enumerate(DataLoader)` is open.",
-    estimate="All of it, scaled to the step without the profiler where that was timed.",
-    remedies=(
-        "Load ahead: DataLoader workers, pin_memory=True, prefetch_factor; or prepare the data once.",
-    ),
-    example="JPEG decoding in the training process → `DataLoader(..., num_workers=4)`.",
-    find=_data,
-    rank=3,
-)  # fmt: skip
 _CUDA_ALLOCATION = Rule(
     name="cuda-allocation",
     summary="GPU memory is allocated and freed inside the step",
@@ -292,4 +268,4 @@ _CUDA_ALLOCATION = Rule(
     find=lambda rule, case: waiting(rule, case, "CUDA allocation", "Allocating and freeing GPU memory"),
     rank=3,
 )
-RULES = (GPU_IDLE, _DATA, _CUDA_ALLOCATION)
+RULES = (GPU_IDLE, _CUDA_ALLOCATION)

@@ -14,12 +14,15 @@ torch.set_num_threads(1)
 torch.manual_seed(0)
 NAME, HEALTHY = sys.argv[1], sys.argv[2:] == ["healthy"]
 STEPS = 14
-model = nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 8))
+WIDTH, ROWS = (512, 512) if HEALTHY else (64, 32)  # of a healthy step most is the model
+model = nn.Sequential(nn.Linear(32, WIDTH), nn.ReLU(), nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, 8))
+if not HEALTHY:
+    model = nn.Sequential(model[0], model[1], model[4])
 
 
 def batches():
     for _ in range(STEPS):
-        yield torch.randn(32, 32), torch.randint(8, (32,))
+        yield torch.randn(ROWS, 32), torch.randint(8, (ROWS,))
 
 
 def same(x):
@@ -27,6 +30,8 @@ def same(x):
 
 
 def augment(x):
+    if HEALTHY:
+        return x * (1 + 1e-9 * x[:, 0].sum())
     total = 0.0
     for i in range(3000):
         total += x[i % 32, 0].item()  # planted
@@ -34,6 +39,8 @@ def augment(x):
 
 
 def metric(logits, y):
+    if HEALTHY:
+        return (logits.argmax(1) == y).sum()
     right = 0
     for _ in range(1500):
         right += int(logits.argmax(1).cpu()[0])  # planted
@@ -41,6 +48,8 @@ def metric(logits, y):
 
 
 def tokens(x):
+    if HEALTHY:
+        return x + 1e-9 * (x * 1000).long().sum().remainder(1000003)
     score = 0
     for row in x.tolist() * 100:
         for value in row:
@@ -49,6 +58,8 @@ def tokens(x):
 
 
 def convert(module, inputs, output):
+    if HEALTHY:
+        return output + 0 * output.detach()
     wide = output.detach().repeat(3000, 1)
     for _ in range(3):
         wide = wide.double().float()  # planted
@@ -63,7 +74,7 @@ def tokenized(samples):
 
 
 def log(loss, logits):
-    for _ in range(30):
+    for _ in range(0 if HEALTHY else 30):
         print(logits.detach(), file=null)  # planted
 
 
@@ -103,11 +114,11 @@ class Broken(nn.Module):
         hidden = self.inner[0](x)
         if not HEALTHY:
             torch._dynamo.graph_break()  # planted
-        return self.inner[2](self.inner[1](hidden))
+        return self.inner[1:](hidden)
 
 
 def uneven(x):
-    if os.environ.get("RANK") == "1":
+    if os.environ.get("RANK") == "1" and not HEALTHY:
         time.sleep(0.05)  # planted
     return x
 
@@ -118,14 +129,14 @@ def loader():
 
 
 def main():
-    chosen = "" if HEALTHY else NAME
-    change = {"augment": augment, "tokens": tokens, "rank": uneven}.get(chosen, same)
+    change = {"augment": augment, "tokens": tokens, "rank": uneven}.get(NAME, same)
     call = model
     if NAME == "break":
         call = torch.compile(Broken(model), backend="aot_eager")
-    if chosen == "hook":
-        model[2].register_forward_hook(convert)
-    optimizer = Eager(model.parameters()) if chosen == "optimizer" else torch.optim.SGD(model.parameters(), lr=0.01)
+    if NAME == "hook":
+        model[-1].register_forward_hook(convert)
+    eager = NAME == "optimizer" and not HEALTHY
+    optimizer = Eager(model.parameters()) if eager else torch.optim.SGD(model.parameters(), lr=0.01)
     if NAME == "rank":
         torch.distributed.init_process_group("gloo")
         call = nn.parallel.DistributedDataParallel(model)
@@ -135,9 +146,9 @@ def main():
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        if chosen == "metric":
+        if NAME == "metric":
             metric(logits, y)
-        if chosen == "print":
+        if NAME == "print":
             log(loss, logits)
     if NAME == "rank":
         torch.distributed.destroy_process_group()
