@@ -195,7 +195,8 @@ def _record(name: str, plain: Path, result: Result, folder: Path) -> BackendRun:
         table = _table(trace, result, plain.parent)
         if result.cpu_ns is not None and result.profiled_cpu_ns:
             table.facts["cpu_ns"] = [result.cpu_ns, statistics.fmean(result.profiled_cpu_ns)]
-        table.facts["loading"] = loading.loading(plain.parent, len(result.samples_ns))
+        if loaders := loading.loading(plain.parent, len(result.samples_ns)):
+            table.facts["loading"] = loaders
         table.write(own / KERNELS)
         result.dtype = multiplied_in(table) or result.dtype
     except UnusableProfile as error:

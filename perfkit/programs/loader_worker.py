@@ -95,7 +95,13 @@ class Worker:
         indices.get, results.put = self._getting, self._putting
 
     def _getting(self, *args: Any, **kwargs: Any) -> Any:
+        self._begun, self._sampler.since = None, 0
         found = self._get(*args, **kwargs)
+        with contextlib.suppress(Exception):  # whatever is wrong here, the worker works on
+            self._took(found)
+        return found
+
+    def _took(self, found: Any) -> None:
         if self._flag[0] == OVER:
             self.close()
         elif type(found) is tuple:
@@ -103,12 +109,12 @@ class Worker:
             self._sampler.since = self._begun[0]
             if self._flag[0] == SAMPLING:
                 self._sampler.start()
-        return found
 
     def _putting(self, result: Any, *args: Any, **kwargs: Any) -> Any:
         since, self._begun, self._sampler.since = self._begun, None, 0
-        if since is not None and type(result[1]) not in _NO_BATCH:
-            self._batches.append((*spent(since), time.process_time_ns()))
+        with contextlib.suppress(Exception):
+            if since is not None and type(result[1]) not in _NO_BATCH:
+                self._batches.append((*spent(since), time.process_time_ns()))
         return self._put(result, *args, **kwargs)
 
     def close(self) -> None:
@@ -145,8 +151,8 @@ class Sampler:
     def start(self) -> None:
         """Look from here on."""
         if not self._runs:
-            self._runs = True
             _thread.start_new_thread(self._look, ())
+            self._runs = True
 
     def _look(self) -> None:
         before = sys.getswitchinterval()

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import time
 from collections import deque
 from collections.abc import Callable, Hashable
 from pathlib import Path
@@ -47,7 +46,7 @@ class Loads:
         self._folder, self._pid = folder, os.getpid()
         self._loaders: dict[tuple[Hashable, int], Loader] = {}
         self._flag: Any = None
-        self._timed = (0.0, 0.0)  # begin and end of the timed steps
+        self._timed = (0, 0)  # begin and end of the timed steps
 
     def install(self, patches: Patches, leave_alone: Callable[[], None]) -> None:
         """Have workers that start from here on note what they do; `leave_alone` ends what else is done in one."""
@@ -55,10 +54,9 @@ class Loads:
         if self._flag is not None:
             patches.wrap(torch.utils.data._utils.worker, LOOP, around_loop(leave_alone))
 
-    def timed(self, ns: float) -> None:
-        """The timed steps, which took so long, are over; others are about to be recorded."""
-        now = time.perf_counter_ns()
-        self._timed = now - ns, now
+    def timed(self, begin: int, end: int) -> None:
+        """The timed steps began and ended at these times; others are about to be recorded."""
+        self._timed = begin, end
         self.sample(True)
 
     def sample(self, wanted: bool) -> None:

@@ -94,6 +94,7 @@ class Recorder:
         """Count steps anew."""
         self.in_step = False
         self._times: list[float] = []
+        self._begins: list[int] = []  # of each of them
         self._cpu: list[float] = []  # CPU time of each of them
         self._paging: list[tuple[float, float]] = []  # of each of them
         self._opened = 0
@@ -119,6 +120,7 @@ class Recorder:
         self._look()
         self._cpu.append(float(self._worked - worked))
         self._times.append(float(self._started - started))
+        self._begins.append(started)
         self._paging.append((self._used[0] - used[0], self._used[1] - used[1]))
 
     def _start(self) -> None:
@@ -128,12 +130,12 @@ class Recorder:
             half = (self.order.warmup + 1) // 2  # the step before ended with all the work that was queued until then
         half = max(half, 1)  # the first one is cold, and what watches goes in during it
         self.result.warmup_ns, self.result.samples_ns = times[:half], times[half:][-2 * max(1, self.order.warmup) :]
+        self.loads.timed([*self._begins, self._started][-len(self.result.samples_ns) - 1], self._started)
         if steps := len(self.result.samples_ns):
             pages, system = (sum(column) for column in zip(*self._paging[-steps:], strict=True))
             self.result.fresh_bytes, self.result.system_ns = pages / steps, system / steps
             self.result.cpu_ns = sum(self._cpu[-steps:]) / steps
         self.result.timed_until, self.result.gpu = time.time(), gpu_uuid() if on_gpu() else ""
-        self.loads.timed(sum(self.result.samples_ns))
         self.result.device = "cuda" if on_gpu() else "cpu"
         self.session.arm(on_gpu(), self.order.memory)
         self.state = STARTING
