@@ -1,7 +1,8 @@
 """Predicted steps by number of workers against real ones: `python benchmarks/measuring/loader_workers.py [--turns 3]`.
 
-A small program whose workers sleep, compute, or read files is captured with each of some numbers of workers. Its step
-with another number is predicted from each capture, and measured where that number runs. Exit code 1 beyond 15 %.
+A small program whose workers sleep, compute, or read files is captured with each of some numbers of workers, on a GPU
+where there is one. Its step with another number is predicted from each capture, and measured where that number runs.
+Exit code 1 beyond 15 %.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import sys, time, torch
 from torch.utils.data import DataLoader, Dataset
 kind, workers, path = sys.argv[1], int(sys.argv[2]), sys.argv[3]
 torch.set_num_threads(1)
+device = "cuda" if torch.cuda.is_available() else "cpu"
 
 class Samples(Dataset):
     def __len__(self):
@@ -35,12 +37,12 @@ class Samples(Dataset):
         return torch.full((16,), i / 960)
 
 if __name__ == "__main__":
-    model = torch.nn.Linear(16, 4)
+    model = torch.nn.Linear(16, 4).to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     steps, begun = [], None
-    for x in DataLoader(Samples(), 16, num_workers=workers):
+    for x in DataLoader(Samples(), 16, num_workers=workers, pin_memory=device == "cuda"):
         optimizer.zero_grad()
-        model(x).square().mean().backward()
+        model(x.to(device, non_blocking=True)).square().mean().backward()
         optimizer.step()
         time.sleep(0.008)
         now = time.perf_counter()

@@ -31,7 +31,7 @@ from perfkit.analysis.words import listed, number, percent
 
 NUMBERS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)  # of workers
 _PREFETCH = 2  # of PyTorch, where nobody chose another
-_REPLAYED = 240  # batches, of which the second half counts
+_REPLAYED, _ROUNDS = 240, 16  # batches, and more for each worker; the second half counts
 _KEEPS_UP = 0.05  # of the step: the loader limits nothing where the program waits less
 _SCARCE, _MOSTLY = 0.25, 0.5  # of a batch: time without a core, and time without computing, that limit
 _GAIN = 0.97  # of the step: more workers that leave more of it are not listed
@@ -74,14 +74,15 @@ def replay(batches: Sequence[float], between: Sequence[float], workers: int, pre
     if not workers:
         return statistics.fmean(batches) + statistics.fmean(between)
     free, asked, now, half = [0.0] * workers, [0.0] * (workers * prefetch), 0.0, 0.0
-    for i in range(_REPLAYED):
+    count = _REPLAYED + _ROUNDS * workers
+    for i in range(count):
         worker = i % workers
         free[worker] = max(free[worker], asked[i]) + batches[i % len(batches)]
         now = max(now, free[worker])
         asked.append(now)
-        half = now if i == _REPLAYED // 2 else half
+        half = now if i == count // 2 else half
         now += between[i % len(between)]
-    return (now - half) / (_REPLAYED - _REPLAYED // 2)
+    return (now - half) / (count - count // 2)
 
 
 def _loading(loader: Mapping[str, Any], cpu_ns: float | None) -> Loading | None:
