@@ -10,7 +10,9 @@ from pathlib import Path
 
 from perfkit.errors import UsageError
 
-_OWN_PLACE = ("--out", "--on", "--remote-python", "--data", "--kernels", "--config")  # options that name another place
+_OWN_PLACE = ("--out", "--on", "--remote-python", "--data", "--kernels", "--config", "--patch", "--before", "--after",
+              "--log")  # fmt: skip  # options that name another place
+_LONGEST = 1000  # characters of a path
 
 
 @dataclass(frozen=True)
@@ -33,11 +35,11 @@ class Access:
 
         Raises `UsageError` for what is outside of them (links are followed first), and for what is not there.
         """
-        if "\0" in text:
-            raise UsageError("A path holds no zero byte.")
+        if not text.strip() or "\0" in text or len(text) > _LONGEST:
+            raise UsageError(f"A path has 1 to {_LONGEST} characters, and no zero byte.", "Call list_profiles.")
         places = [Path(text)] if Path(text).is_absolute() else [folder / text for folder in self.folders]
         for place in places:
-            found = place.resolve()
+            found = _resolved(place, text)
             if not any(found == folder or folder in found.parents for folder in self.folders):
                 raise UsageError(
                     f"{text!r} is outside of the folders that this server may read.", "Call list_profiles."
@@ -51,6 +53,8 @@ class Access:
 
         Raises `UsageError` for a command line that no pattern allows, and for options that name places elsewhere.
         """
+        if any("\0" in word for word in words):
+            raise UsageError("A command line holds no zero byte.")
         line = shlex.join(words)
         if not any(fnmatch.fnmatchcase(line, pattern) for pattern in self.commands):
             allowed = f"It allows: {', '.join(self.commands)}." if self.commands else "It allows none."
@@ -61,3 +65,13 @@ class Access:
                 f"{elsewhere[0]} names a place of its own.", "The server chooses where results are written."
             )
         return list(words)
+
+
+def _resolved(place: Path, text: str) -> Path:
+    """The place behind all links. Raises `UsageError` where the system knows no such path."""
+    try:
+        found = place.resolve()
+        found.exists()
+    except (OSError, RuntimeError, ValueError) as error:
+        raise UsageError(f"{text!r} is no path here.", "Call list_profiles.") from error
+    return found

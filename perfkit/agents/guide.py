@@ -11,7 +11,9 @@ description: Measure, explain and compare the speed of PyTorch programs with per
 - The program is slow, and nobody knows why: `perfkit capture --brief -- python train.py`.
 - There is a profile (torch.profiler, Nsight Compute or Systems, a memory snapshot): `perfkit report FILE --brief`.
 - More of the same: `perfkit report FILE --select 'kernels[:10],findings.gpu-idle'`.
-- A change was made: capture before and after, then `perfkit compare BEFORE AFTER --brief`.
+- A change was made: `perfkit try --brief -- python train.py` holds the folder against its last commit, `--patch FILE`
+  the folder with a patch against the folder. `perfkit history --brief` lists the tries.
+- Two recorded runs: `perfkit compare BEFORE AFTER --brief`.
 - A finding is unclear: `perfkit explain NAME`.
 - One operation, several implementations: `perfkit bench gelu --brief`.
 
@@ -27,8 +29,8 @@ description: Measure, explain and compare the speed of PyTorch programs with per
 
 1. Measure first, and keep the folder of the run.
 2. Change one thing: what the largest finding says, at the line that it names.
-3. Measure again in the same way, on the same machine, and compare. Keep the change only where the interval excludes 1.
-4. Check that the losses or outputs are still right.
+3. `perfkit try` it: results first, then both sides in turns on the same machine. Keep the change only on `accept`.
+4. On `cannot tell`, do what the reason says: print a loss, set a seed, measure more launches.
 
 # What never to claim
 

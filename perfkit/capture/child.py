@@ -20,7 +20,8 @@ from perfkit.run_folder import RankRun
 class Child:
     """A worker process (`perfkit.capture.serving`), started on construction; `call` runs one of its commands.
 
-    What the process prints goes to `log`. Use as a context manager: leaving it ends the process.
+    It works in `folder`, by default this one. What the process prints goes to `log`. Use as a context manager: leaving
+    it ends the process.
     """
 
     def __init__(
@@ -29,6 +30,7 @@ class Child:
         log: Path,
         environment: Mapping[str, str] | None = None,
         progress: Callable[[str], None] = lambda text: None,
+        folder: Path | None = None,
     ) -> None:
         self.name = name
         self.ranks: list[RankRun] = []  # those of a group (`perfkit.capture.ranks.group`): one process has none
@@ -43,6 +45,7 @@ class Child:
                 stdout=output,
                 stderr=output,
                 pass_fds=[theirs.fileno()],
+                cwd=folder,
                 env={**os.environ, **search_path(), **(environment or {})},
             )
         theirs.close()

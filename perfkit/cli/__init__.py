@@ -21,11 +21,11 @@ INTERRUPTED = 130
 # In the order of `perfkit --help`. A command is the function of its name in the module of its name; a module with an
 # `app` holds a group of commands.
 COMMANDS = (
-    "run", "capture", "report", "compare", "explain", "list", "doctor", "ceilings", "tensorboard", "trace", "export",
-    "bench", "sweep", "scale", "eval", "data", "baseline", "inspect", "mcp", "skill",
+    "run", "capture", "report", "compare", "try", "history", "explain", "list", "doctor", "ceilings", "tensorboard",
+    "trace", "export", "bench", "sweep", "scale", "eval", "data", "baseline", "inspect", "mcp", "skill",
 )  # fmt: skip
-_ELSEWHERE = {"list": ("listing", "list_"), "eval": ("evaluate", "eval_")}
-_SETTINGS = {"capture": {"allow_interspersed_args": False}}
+_ELSEWHERE = {"list": ("listing", "list_"), "try": ("trying", "try_"), "eval": ("evaluate", "eval_")}
+_SETTINGS = {name: {"allow_interspersed_args": False} for name in ("capture", "try")}
 _HELP = "Where a PyTorch step spends its time, how far each part is from what this machine can do, and what helps."
 _OBJECTS = 50_000  # more of them at once before cycles are looked for: imports make many objects, and keep them
 

@@ -10,8 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from perfkit.cli.parts import options
+
 if TYPE_CHECKING:
+    from perfkit.cli.parts.output import Json
     from perfkit.inspection.results import Inspected
+    from perfkit.render.page import Page
 
 KERNEL, PROGRAM, OUTPUT = "A kernel", "A workload", "Output"
 _WIDTH = 110
@@ -60,6 +64,7 @@ def inspect(
         typer.Option(help="Write the code into this file; of a report as HTML, shaded.", rich_help_panel=OUTPUT),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.", rich_help_panel=OUTPUT)] = False,
+    brief: options.Brief = False,
 ) -> None:
     """Show what compilers generated: for kernels in C, CUDA and Triton, and for workloads.
 
@@ -67,13 +72,15 @@ def inspect(
     the code of Inductor, or the trace that Thunder executes. Reports of Nsight Compute: the instructions and
     source lines at which warps waited, and why.
     """
+    from perfkit.cli.parts.output import json_of
     from perfkit.cli.parts.shown import progress
     from perfkit.run_folder import is_run_folder, write_whole
 
+    answer = json_of(as_json, brief)
     if Path(what).is_file():
         from perfkit.cli.parts import code
 
-        code.show(Path(what), out, limit, as_json)
+        code.show(Path(what), out, limit, answer)
         return
     with progress() as say:
         if is_run_folder(Path(what)):
@@ -86,7 +93,7 @@ def inspect(
             found = list(_of_kernel(what, implementation or [], dtype, arch, sizes, folders))
     if out:
         write_whole(out, "\n\n".join(f"{_comment(one)}\n{one.listing}" for one in found) + "\n")
-    _print(found, as_json, listing, out)
+    _print(found, answer, listing, out)
 
 
 def _of_run(folder: Path, backend: str) -> Iterator[Inspected]:
@@ -124,14 +131,14 @@ def _comment(one: Inspected) -> str:
     return f"# {one.title}"
 
 
-def _print(found: list[Inspected], as_json: bool, listing: bool, out: Path | None) -> None:
-    if as_json:
+def _print(found: list[Inspected], answer: Json | None, listing: bool, out: Path | None) -> None:
+    if answer:
         import msgspec
 
-        from perfkit.render import json
+        from perfkit.render.output import of_page
 
         shown = [msgspec.structs.replace(one, listing=one.listing if listing else "") for one in found]
-        sys.stdout.write(json.render(shown))
+        sys.stdout.write(answer.text(of_page(shown, _page(found), "inspect")))
         return
     from rich.console import Console
     from rich.text import Text
@@ -150,6 +157,21 @@ def _print(found: list[Inspected], as_json: bool, listing: bool, out: Path | Non
         console.print()
     if out:
         console.print(f"Code: {out}", soft_wrap=True)
+
+
+def _page(found: list[Inspected]) -> Page:
+    """A table of facts for each kernel or program."""
+    from perfkit.render.cells import table, words
+    from perfkit.render.page import Page, Section
+
+    tables = [
+        table(
+            one.title, words("fact", [name for name, _ in one.facts]), words("value", [value for _, value in one.facts])
+        )
+        for one in found
+    ]
+    notes = [f"{one.title}: {note}" for one in found for note in one.notes]
+    return Page(title="What compilers generated", sections=[Section(table=made) for made in tables], warnings=notes)
 
 
 def _lines(facts: list[tuple[str, str]], width: int) -> Iterator[str]:

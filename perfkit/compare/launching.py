@@ -54,11 +54,12 @@ _MOST_PROFILED = 2 * PARTS  # steps, where they are short
 
 @dataclass(frozen=True)
 class Program:
-    """One side: what it is called, what it runs, and on which backend (a name, or a file's path)."""
+    """One side: what it is called, what it runs, on which backend (a name, or a file's path), and in which folder."""
 
     label: str
     settings: Settings
     backend: str
+    folder: Path | None = None
 
 
 def measure(
@@ -172,7 +173,7 @@ def _start(stack: contextlib.ExitStack, programs: Sequence[Program], order: Sequ
         program = programs[side]
         environment = {"CUDA_LAUNCH_BLOCKING": "1"} if program.settings.launch_blocking else {}
         log = target / f"{side}" / "log.txt"
-        started[side] = stack.enter_context(Child(program.label, log, environment))
+        started[side] = stack.enter_context(Child(program.label, log, environment, folder=program.folder))
         started[side].begin("prepare", settings=program.settings, backend=program.backend)
     return [started[side] for side in range(len(programs))]
 

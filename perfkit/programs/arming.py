@@ -12,6 +12,7 @@ from perfkit.programs import profiler
 from perfkit.programs.counting import Counting
 from perfkit.programs.order import CUT, RESULT, Order, Result
 from perfkit.programs.recorder import Recorder
+from perfkit.programs.stopwatch import Stopwatch
 from perfkit.programs.watch import Watcher
 
 
@@ -22,7 +23,7 @@ class Agent:
         self._order, self._folder = order, folder
         self._pid = os.getpid()
         self._told = self._ending = False
-        recorder = Counting if order.counters else Recorder
+        recorder = Counting if order.counters else Stopwatch if order.timed else Recorder
         self._watcher = Watcher(recorder(order, folder), self._finished)
 
     def arm(self) -> None:
@@ -43,7 +44,7 @@ class Agent:
             return
         self._end()
         result = self._watcher.recorder.result
-        if result.recorded and not self._order.counters:
+        if result.recorded and not (self._order.counters or self._order.timed):
             # Only now: it runs operators, which a mode or an observer of the program's own would have seen before.
             result.event_cost_ns = profiler.event_cost_ns()
             self._write(result)

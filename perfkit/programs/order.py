@@ -25,7 +25,8 @@ class Order:
 
     `memory` records allocations too; with `stop` the program ends when the steps are recorded. With `whole` the whole
     program is one step, from the import of torch to its end. With `counters` steps are left to a tool that counts.
-    `lines` marks source lines in one further step; None: where that costs little.
+    `lines` marks source lines in one further step; None: where that costs little. With `timed` the steps are timed, and
+    not recorded; the result then says which of the files `watched` the program loaded.
     """
 
     warmup: int = WARMUP
@@ -36,6 +37,8 @@ class Order:
     whole: bool = False
     counters: bool = False
     lines: bool | None = None
+    timed: bool = False
+    watched: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass
@@ -74,6 +77,7 @@ class Result:
     compiled: dict[str, Any] = dataclasses.field(default_factory=dict)  # what a compiler told of its kernels
     costs: list[list[Any]] = dataclasses.field(default_factory=list)  # registered ones, of the calls in the trace
     notes: list[str] = dataclasses.field(default_factory=list)
+    loaded: list[str] = dataclasses.field(default_factory=list)  # those of the order's `watched`
 
     @property
     def timed_spans(self) -> list[tuple[float, float]]:

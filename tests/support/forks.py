@@ -193,15 +193,16 @@ def started_fresh(args: list[str], out: int, error: int, cwd: str, env: dict[str
 
 
 def started(
-    command: Sequence[str], *, stdin: int, stdout: IO[Any], stderr: IO[Any], pass_fds: Sequence[int], env: Any
-) -> Any:
+    command: Sequence[str], *, stdin: int, stdout: IO[Any], stderr: IO[Any], pass_fds: Sequence[int], env: Any,
+    cwd: Path | None,
+) -> Any:  # fmt: skip
     """In the place of `subprocess.Popen` in `perfkit.capture.child`: workers are forked where they may be."""
     if command[1:3] != ["-m", WORKER] or not usable(env):
-        return subprocess.Popen(command, stdin=stdin, stdout=stdout, stderr=stderr, pass_fds=pass_fds, env=env)
+        return subprocess.Popen(command, stdin=stdin, stdout=stdout, stderr=stderr, pass_fds=pass_fds, env=env, cwd=cwd)
     path = env.get(SOCKET) or server().path
     with open(os.devnull, "rb") as nothing:
         files = [nothing.fileno(), stdout.fileno(), stderr.fileno(), *pass_fds]
-        return Forked(path, "worker", [], files, os.getcwd(), {**env, SOCKET: path})
+        return Forked(path, "worker", [], files, str(cwd or os.getcwd()), {**env, SOCKET: path})
 
 
 def started_ranks(command: Sequence[str], *, env: Any = None, **more: Any) -> Any:

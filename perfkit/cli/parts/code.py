@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from perfkit.cli.parts.output import Json
     from perfkit.instructions.results import KernelCode
 
 
-def show(path: Path, out: Path | None, limit: int | None, as_json: bool) -> None:
+def show(path: Path, out: Path | None, limit: int | None, answer: Json | None) -> None:
     """Show the hottest lines and instructions of each kernel; write all of the code into `out`, as HTML."""
-    from perfkit.cli.parts.output import Json, Wanted, put
+    from perfkit.cli.parts.output import Wanted, put
     from perfkit.render.output import of_page
     from perfkit.render.pages import code as rendered
     from perfkit.run_folder import write_whole
@@ -21,8 +22,8 @@ def show(path: Path, out: Path | None, limit: int | None, as_json: bool) -> None
     if out:
         write_whole(out, rendered.render_html(str(path), codes))
     output = of_page(rendered.record(str(path), codes, rows), rendered.page(str(path), codes, rows), "code")
-    links = [("Code", str(out))] if out and not as_json else []
-    put(output, Wanted(as_json=Json() if as_json else None, limit=0), links)
+    links = [("Code", str(out))] if out and not answer else []
+    put(output, Wanted(as_json=answer, limit=0), links)
 
 
 def read(path: Path) -> list[KernelCode]:

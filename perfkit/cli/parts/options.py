@@ -97,9 +97,14 @@ def from_settings(
 
         @functools.wraps(command)
         def wrapped(**values: Any) -> int:
-            given = {of_field[name]: values.pop(name) for name in list(values) if name in of_field}
-            return command(given={name: _value(name, value, lists) for name, value in given.items()}, **values)
+            return command(given=given_of(values), **values)
 
+        def given_of(values: dict[str, Any]) -> Given:
+            """Take the fields of `Settings` out of the values that were typed."""
+            given = {of_field[name]: values.pop(name) for name in list(values) if name in of_field}
+            return {name: _value(name, value, lists) for name, value in given.items()}
+
+        wrapped.given_of = given_of  # type: ignore[attr-defined]
         wrapped.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
         wrapped.__annotations__ = {one.name: one.annotation for one in parameters}
         return wrapped

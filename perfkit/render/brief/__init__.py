@@ -33,10 +33,13 @@ def render(output: Output) -> str:
 def _answer(output: Output, length: int, rows: int) -> dict[str, Any]:
     """The answer with sentences of `length` characters, and at most so many rows of each kind."""
     from perfkit.compare.results import Comparison
-    from perfkit.render.brief import comparison, pages, report
+    from perfkit.render.brief import comparison, pages, report, tries
+    from perfkit.tries.results import Try
 
     if isinstance(output.record, Report):
         return report.answer(output.record, length, rows)
     if isinstance(output.record, Comparison):
         return comparison.answer(output.record, length, rows)
+    if isinstance(output.record, Try):
+        return tries.answer(output.record, length, rows)
     return pages.answer(output, length, rows)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+import shlex
 from typing import Any
 
 from perfkit.analysis.difference import Change
 from perfkit.compare.results import Comparison, Pair, SideResult, Tested
-from perfkit.render.brief.texts import FINDINGS, cropped, known
+from perfkit.render.brief.texts import FINDINGS, LONGEST_PATH, cropped, known
 from perfkit.render.cells import clean
 
 
@@ -22,9 +23,18 @@ def answer(found: Comparison, length: int, rows: int) -> dict[str, Any]:
         "pairs": [_pair(pair, min(rows, FINDINGS)) for pair in found.pairs[:rows]],
         "conditions": [{"text": clean(c.text, 80), "outcome": c.outcome} for c in found.conditions[:rows]],
         "unknown": [cropped(text, length) for text in [*found.differs, *found.notes][:FINDINGS]],
+        "more": _more(found),
         "left_out": {name: count for name, count in left.items() if count} or None,
     }
     return known(made)
+
+
+def _more(found: Comparison) -> list[str]:
+    """The command that shows all of it: sides that were measured together are read again."""
+    sources = {side.source for side in found.sides}
+    again = ["perfkit", "compare", *sources] if len(sources) == 1 else [w for w in found.command if w != "--brief"]
+    command = shlex.join([clean(word, LONGEST_PATH) for word in [*again, "--json"]])
+    return [command] if len(again) > 1 and len(command) <= LONGEST_PATH else []
 
 
 def _side(side: SideResult, length: int) -> dict[str, Any]:

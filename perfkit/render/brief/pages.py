@@ -27,18 +27,18 @@ def answer(output: Output, length: int, rows: int) -> dict[str, Any]:
         "of": output.name,
         "measured": known({"title": cropped(page.title, length), "how": cropped(" ".join(page.settings), length)}),
         "verdict": [cropped(sentence, length) for sentence in page.verdict[:3]],
-        "tables": [_table(table, rows) for table in shown],
+        "tables": [_table(table, length, rows) for table in shown],
         "unknown": [cropped(text, length) for text in page.warnings[:rows]],
         "left_out": {name: count for name, count in left.items() if count} or None,
     }
     return known(made)
 
 
-def _table(table: Table, rows: int) -> dict[str, Any]:
+def _table(table: Table, length: int, rows: int) -> dict[str, Any]:
     """A table by its columns, which name their units."""
     cells = zip(*(column.cells for column in table.columns), strict=True)
     return {
         "title": cropped(table.title, 120),
         "columns": [cropped(column.title, 40) for column in table.columns],
-        "rows": [[cropped(cell.text, 60) for cell in row] for row in list(cells)[:rows]],
+        "rows": [[cropped(cell.text, length) for cell in row] for row in list(cells)[:rows]],
     }

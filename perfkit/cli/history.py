@@ -1,0 +1,29 @@
+"""`perfkit history`: the log of tries."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from perfkit.cli.parts import options
+
+
+def history(
+    log: Annotated[
+        Path | None, typer.Option(help="Folder of the log; default: PERFKIT_TRIES, else .perfkit/tries.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
+    brief: options.Brief = False,
+) -> None:
+    """Show the tries of a log, by machine and command: times of different machines are never compared."""
+    from perfkit.cli.parts.output import Wanted, json_of, put
+    from perfkit.hardware import fingerprint
+    from perfkit.hardware.cpu import read_cpu
+    from perfkit.render.output import of_page
+    from perfkit.render.pages import tries as rendered
+    from perfkit.tries import log as logs
+
+    found = logs.read(log or logs.root(), fingerprint(read_cpu().usable))
+    put(of_page(found, rendered.history_page(found), "history"), Wanted(as_json=json_of(as_json, brief)))

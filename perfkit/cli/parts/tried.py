@@ -1,0 +1,98 @@
+"""One try: of a workload where the program is `perfkit run`, else of any program."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import secrets
+import shutil
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from perfkit.compare.metrics import Rule
+    from perfkit.compare.stopping import Plan
+    from perfkit.tries.results import Try
+    from perfkit.tries.trees import Change, Tree
+    from perfkit.tries.turns import Program, Progress
+    from perfkit.tries.workload import Known
+
+
+def tried(program: Program, sides: Sequence[Tree], change: Change, plan: Plan, rule: Rule, say: Progress) -> Try:
+    """Measure both sides and decide. Raises `UsageError` for a program that cannot be run or tried."""
+    from perfkit.errors import UsageError
+    from perfkit.tries import decide, turns, workload
+
+    run = _of_run(program.command)
+    if run is None and shutil.which(sides[0].moved(program.command[0])) is None:
+        raise UsageError(f"{program.command[0]} is not a program that can be run.", "perfkit try -- python train.py")
+    number = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
+    with tempfile.TemporaryDirectory(prefix="perfkit-try-") as place:
+        if run is not None:
+            measured = workload.measure(_known(run, sides[0]), sides, plan, Path(place), say)
+        else:
+            watched = [str(place / file) for side in sides for place in (side.original, side.root)
+                       for file in change.files if file.endswith(".py")]  # fmt: skip
+            order = dataclasses.replace(program.order, watched=tuple(dict.fromkeys(watched)))
+            measured = turns.measure(dataclasses.replace(program, order=order), sides, plan, Path(place), say)
+    return decide.made(program.command, change, measured, plan, rule, number)
+
+
+def _of_run(command: Sequence[str]) -> list[str] | None:
+    """The arguments of `perfkit run`, or None for any other program."""
+    words = list(command)
+    if words[1:3] == ["-m", "perfkit"]:
+        words = ["perfkit", *words[3:]]
+    return words[2:] if Path(words[0]).name == "perfkit" and words[1:2] == ["run"] else None
+
+
+def _known(arguments: list[str], before: Tree) -> Known:
+    """The workload that `perfkit run ARGUMENTS` is about, as it is before the change.
+
+    Raises `UsageError` for what a try cannot measure.
+    """
+    from perfkit.errors import UsageError
+    from perfkit.tries.workload import Known
+    from perfkit.workloads import loader
+    from perfkit.workloads.settings import resolve_settings
+
+    given, name, backends = _parsed([before.moved(word) for word in arguments])
+    if len(backends) != 1:
+        raise UsageError("A try is of one backend.", "Name one with --backend.")
+    if given["ranks"] > 1 or given["hosts"] > 1 or given["generate"]:
+        raise UsageError("A try of a workload is of a step in one process.", "Leave out --ranks and --generate.")
+    here = Path.cwd()
+    os.chdir(before.cwd)  # what is named relative to the folder lies in the copy
+    try:
+        chosen = loader.find(name)
+        settings = resolve_settings(chosen, **given)
+    finally:
+        os.chdir(here)
+    import perfkit
+
+    in_copy = Path(settings.workload).is_relative_to(before.root)
+    if not (in_copy or before.original == Path(perfkit.__file__).resolve().parents[1]):
+        raise UsageError(
+            f"{name} does not lie in {before.original}, so no change of it is seen.", "Start in its folder."
+        )
+    return Known(settings, backends[0])
+
+
+def _parsed(arguments: list[str]) -> tuple[dict[str, Any], str, list[str]]:
+    """Fields of `Settings`, the workload, and the backends that arguments of `perfkit run` name."""
+    import typer
+
+    from perfkit.cli import application
+    from perfkit.cli.parts import options
+    from perfkit.cli.run import run
+
+    group: Any = typer.main.get_command(application("run"))
+    with group.commands["run"].make_context("run", arguments) as context:
+        values = dict(context.params)
+    given = run.given_of(values)  # type: ignore[attr-defined]
+    batch = options.whole_numbers("--batch-size", given.pop("batch_size"))
+    given["batch_size"] = batch[0] if batch else None
+    return given, values["workload"], options.names(values["backend"])

@@ -1,0 +1,145 @@
+"""Any program before and after a change: launches, in each a fresh process of either side, one after the other.
+
+Which side comes first is drawn by lot for each launch: where both are the same program, either sign of a difference is
+as likely, and the signed ranks of `perfkit.compare` are exact. The launches are as many as `stopping` says.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from perfkit import correctness
+from perfkit.compare import stopping
+from perfkit.compare.record import Launch, Turn
+from perfkit.compare.stopping import Plan
+from perfkit.errors import RunFailed
+from perfkit.programs.order import Order
+from perfkit.statistics import series
+from perfkit.tries import printed
+from perfkit.tries.printed import Checked
+from perfkit.tries.running import Ran, run
+from perfkit.tries.trees import Tree
+
+_PATIENCE_S, _PATIENCE = 60.0, 10.0  # a run may take so many seconds, and so many times that of the other side
+_LONGEST_S = 86_400.0
+
+Progress = Callable[[str, str], None]
+
+
+@dataclass(frozen=True)
+class Program:
+    """A command, the steps of it that are timed, and what it prints: names of values, and how far they may differ."""
+
+    command: Sequence[str]
+    order: Order
+    values: Sequence[str] = ("loss", "trl")
+    tolerance: float | None = None
+
+
+@dataclass
+class Measured:
+    """Launches of both sides, why there are so many, and what became of the results.
+
+    `failed` says why there are no times after the change; `elsewhere` are changed files that the program did not take
+    from the copies: what was run is then not what was changed.
+    """
+
+    launches: list[Launch]
+    stopped: str
+    checked: Checked
+    steps_are: str = ""
+    failed: str = ""
+    elsewhere: list[str] = field(default_factory=list)
+    how: str = ""
+
+
+def measure(
+    program: Program, sides: Sequence[Tree], plan: Plan, scratch: Path, say: Progress
+) -> Measured:  # fmt: skip
+    """Run each side once and hold the results against each other, then measure in turns until the verdict stands.
+
+    Raises `RunFailed` where the program gives no times before the change.
+    """
+    taken = _Turns(program, sides, scratch, say)
+    for side in (0, 1):
+        taken.run(side, "checking", "the results")
+    checked = taken.check()
+    if checked.error is not None and checked.status != printed.RIGHT:
+        taken.run(0, "checking", "the results")  # whether the losses before the change agree among themselves
+        checked = taken.check()
+    lots, begun, stop = random.Random(plan.seed), time.monotonic(), ""
+    while not (stop or taken.failed or checked.status == printed.WRONG):
+        taken.launch(lots.sample((0, 1), 2))
+        if not taken.failed:
+            checked = taken.check()
+            stop = stopping.why(taken.launches, 2, plan, time.monotonic() - begun)
+    return taken.measured(stop, checked)
+
+
+class _Turns:
+    """The runs of both sides as they come, and the launches that are made of them."""
+
+    def __init__(self, program: Program, sides: Sequence[Tree], scratch: Path, say: Progress) -> None:
+        self._program, self._sides, self._scratch, self._say = program, sides, scratch, say
+        self._ran: tuple[list[Ran], list[Ran]] = ([], [])
+        self.launches: list[Launch] = []
+        self.failed = ""
+
+    def run(self, side: int, who: str, what: str) -> None:
+        """Run one side once. After the change a run may take several times as long as before it, and no longer."""
+        if self.failed:
+            return
+        self._say(who, f"{what} · {self._sides[side].label}")
+        took = [one.seconds for one in self._ran[0]]
+        limit = max(_PATIENCE_S, _PATIENCE * max(took)) if took else _LONGEST_S
+        place = self._scratch / f"{sum(map(len, self._ran))}-{side}"
+        one = run(self._program.command, self._sides[side], self._program.order, place, limit)
+        if one.problem and side == 0:
+            raise RunFailed(f"The program gives no times before the change: {one.problem}", one.result.hint)
+        self.failed = one.problem
+        self._ran[side].append(one)
+
+    def launch(self, order: Sequence[int]) -> None:
+        """Run both sides, in this order."""
+        for side in order:
+            self.run(side, f"launch {len(self.launches) + 1}", "measuring")
+        if self.failed:
+            return
+        pair = [runs[-1] for runs in self._ran]
+        self.launches.append(
+            Launch(
+                turns=[Turn(side, 0, pair[side].samples_ns) for side in order],
+                warmup_ns=[one.warmup_ns for one in pair],
+                steady_from=[series.warmup_end([*one.warmup_ns, *one.samples_ns]) for one in pair],
+                peak_memory_bytes=[one.result.peak_memory_bytes for one in pair],
+                tables=["", ""],
+            )
+        )
+
+    def check(self) -> Checked:
+        """Hold what was printed until now against the first run before the change."""
+        if self.failed:
+            return Checked(status=printed.UNKNOWN, how="", why="the program failed after the change")
+        before, after = ([printed.series_of(one.output, self._program.values) for one in runs] for runs in self._ran)
+        allowed = self._program.tolerance
+        if allowed is None:
+            dtype = self._ran[0][0].result.dtype
+            allowed = correctness.SLACK * correctness.LOSS_FLOOR.get(dtype, correctness.LOSS_FLOOR["fp32"])
+        return printed.check(before, after, allowed)
+
+    def measured(self, stopped: str, checked: Checked) -> Measured:
+        """What was measured until now."""
+        words = self._ran[0][0].result.steps_are
+        count = len(self.launches)
+        how = f"{count} launches, in each a fresh process of either side, in an order drawn by lot"
+        return Measured(self.launches, stopped, checked, words, self.failed, self._loaded(), how)
+
+    def _loaded(self) -> list[str]:
+        """Which changed files the program did not take from the copies: then nothing was tried."""
+        loaded = {path for runs in self._ran for one in runs for path in one.result.loaded}
+        own = sorted({str(side.original) for side in self._sides})
+        return sorted(path for path in loaded if any(path.startswith(f"{place}/") for place in own))

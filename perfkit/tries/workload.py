@@ -1,0 +1,128 @@
+"""A workload before and after a change: outputs, loss, gradients and updates against one reference, then launches.
+
+The reference is the model before the change, in fp64. So a change that is consistent in itself, and wrong, is found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from perfkit import correctness
+from perfkit.capture.child import Child
+from perfkit.capture.stages.reference import REFERENCE, Reference, checked_steps, run_reference
+from perfkit.compare import launching
+from perfkit.compare.launching import Program
+from perfkit.compare.stopping import Plan
+from perfkit.errors import PerfkitError, RunFailed
+from perfkit.run_folder import Correctness, Settings
+from perfkit.tries.printed import RIGHT, UNKNOWN, WRONG, Checked
+from perfkit.tries.trees import Tree
+from perfkit.tries.turns import Measured, Progress
+
+
+@dataclass(frozen=True)
+class Known:
+    """A workload as it is before the change: its settings, whose paths lead into that copy, and the backend."""
+
+    settings: Settings
+    backend: str
+
+    def programs(self, sides: Sequence[Tree]) -> list[Program]:
+        """Both sides: the same settings, with paths into either copy."""
+        return [Program(side.label, self._within(side, sides[0]), self._at(self.backend, side, sides[0]), side.cwd)
+                for side in sides]  # fmt: skip
+
+    def _within(self, side: Tree, before: Tree) -> Settings:
+        values = {name: self._at(value, side, before) for name, value in msgspec.structs.asdict(self.settings).items()}
+        return Settings(**values)
+
+    def _at(self, value: Any, side: Tree, before: Tree) -> Any:
+        if isinstance(value, tuple):
+            return tuple(self._at(one, side, before) for one in value)
+        place = str(before.root)
+        inside = isinstance(value, str) and (value == place or value.startswith(f"{place}/"))
+        return f"{side.root}{value[len(place) :]}" if inside else value
+
+
+def measure(known: Known, sides: Sequence[Tree], plan: Plan, scratch: Path, say: Progress) -> Measured:
+    """Check both sides against the reference, then measure them in turns where the second one is right.
+
+    Raises `RunFailed` where the workload does not run before the change.
+    """
+    before, after = known.programs(sides)
+    reference, found = _checked(before, after, scratch, say)
+    steps = "a step is one of the workload's"
+    if isinstance(found, PerfkitError):
+        return Measured([], "", Checked(status=UNKNOWN, how="", why="the workload failed"), steps, found.message)
+    checked = _of(found, reference)
+    if checked.status == WRONG:
+        return Measured([], "", checked, steps)
+    try:
+        launches, stopped = launching.measure([before, after], scratch, plan, say)
+    except PerfkitError as error:
+        if error.message.startswith("after"):  # its process died
+            return Measured([], "", checked, steps, error.message)
+        raise
+    return Measured(launches, stopped, checked, steps)
+
+
+def _checked(
+    before: Program, after: Program, scratch: Path, say: Progress
+) -> tuple[Reference, Correctness | PerfkitError]:
+    """The reference before the change, and how the first steps after it compare; or why there are none."""
+    place = scratch / "reference"
+    place.mkdir(parents=True)
+
+    def start(name: str, folder: Path, settings: Settings) -> Child:
+        program = after if name == after.label else before
+        return Child(name, folder / f"{name}.log", folder=program.folder)
+
+    say("checking", "the reference · before")
+    reference = run_reference(before.settings, start, say, scratch, place)
+    eager = _first_steps(before, REFERENCE, start("eager", scratch, before.settings), place)
+    own = eager
+    if before.backend != REFERENCE:
+        own = _first_steps(before, before.backend, start(before.label, scratch, before.settings), place)
+    own_verdict = _judged(before, reference, own, eager)
+    if not own_verdict.ok:
+        raise RunFailed(
+            f"The results are wrong before the change: {' '.join(own_verdict.problems)}", "Correct that first."
+        )
+    say("checking", "the results · after")
+    try:
+        found = _first_steps(after, after.backend, start(after.label, scratch, after.settings), place)
+    except PerfkitError as error:
+        return reference, error
+    return reference, _judged(after, reference, found, eager)
+
+
+def _first_steps(program: Program, backend: str, child: Child, place: Path) -> correctness.Found:
+    with child:
+        child.call("prepare", settings=program.settings, backend=backend)
+        first = child.call("first_steps", steps=checked_steps(program.settings), reference=str(place))
+    found: correctness.Found = first["found"]
+    return found
+
+
+def _judged(program: Program, reference: Reference, found: correctness.Found, eager: correctness.Found) -> Correctness:
+    samples = reference.facts.samples_per_step or 1
+    return correctness.judge(program.settings.dtype, reference.precision, found, eager, reference.losses, samples)
+
+
+def _of(verdict: Correctness, reference: Reference) -> Checked:
+    """The verdict as that of a try: the check that is nearest to its limit, or farthest beyond."""
+    worst = max(
+        (one for one in verdict.checks if one.error is not None and one.allowed),
+        key=lambda one: (one.error or 0.0) / one.allowed, default=None,
+    )  # fmt: skip
+    return Checked(
+        status=RIGHT if verdict.ok else WRONG,
+        how=f"outputs, loss, gradients and updates against eager in {reference.precision} before the change",
+        why=" ".join(verdict.problems), error=worst.error if worst else None, allowed=worst.allowed if worst else None,
+        count=len(verdict.checks),
+    )  # fmt: skip
