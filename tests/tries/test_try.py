@@ -85,6 +85,7 @@ def test_decisions(name: str, project: Path, run_cli: Callable[..., Any]) -> Non
     assert (project / "train.py").read_text() == text
 
 
+@pytest.mark.full
 def test_a_change_within_noise_is_not_accepted(project: Path, run_cli: Callable[..., Any]) -> None:
     changed(project, "noise")
     done = run_cli(["try", "--launches", "8", "--resolution", "90%", "--json", *WHOLE], cwd=project)
@@ -93,6 +94,7 @@ def test_a_change_within_noise_is_not_accepted(project: Path, run_cli: Callable[
     assert len(found["comparison"]["pairs"][0]["step"]["judgement"]["unit"]) and found["checked"]["count"] == 3
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["unseeded", "silent"])
 def test_unknown_results_are_not_accepted(name: str, project: Path, run_cli: Callable[..., Any]) -> None:
     """However fast it is."""
