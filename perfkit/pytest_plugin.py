@@ -5,6 +5,7 @@
 
     pytest --perfkit-save    saves what is measured as the newest baseline of each test
     pytest                   measures, and fails a test whose regression is proven
+    pytest --perfkit-brief FILE    also adds a brief answer a benchmark to FILE, a line of JSON each (docs/agents.md)
 
 The call is a `step` in the sense of `perfkit compare`; records are baselines (`perfkit baseline list`). Importing this
 file imports nothing of perfkit: pytest loads it whether a test uses the fixture or not.
@@ -22,6 +23,7 @@ import pytest
 if TYPE_CHECKING:
     from perfkit.compare.record import Measurement
     from perfkit.compare.results import Condition
+    from perfkit.compare.sides import Side
 
 FAIL_ON = "step>+10%"
 ROUNDS = 10  # turns, spread over the time; the unit that is compared
@@ -36,6 +38,12 @@ def pytest_addoption(parser: Any) -> None:
         "--perfkit-on-cannot-tell", choices=("pass", "fail"), default="pass",
         help="What becomes of a test whose condition noise leaves undecided (pass, with a warning).",
     )  # fmt: skip
+    group.addoption(
+        "--perfkit-brief",
+        metavar="FILE",
+        default="",
+        help="Add the comparison of each benchmark to FILE as brief JSON.",
+    )
 
 
 @dataclass
@@ -68,7 +76,8 @@ def perfkit_benchmark(request: pytest.FixtureRequest) -> Callable[..., Result]:
         if request.config.getoption("--perfkit-save"):
             _save(result)
         else:
-            _check(result, fail_on, request.config.getoption("--perfkit-on-cannot-tell"))
+            option = request.config.getoption
+            _check(result, fail_on, option("--perfkit-on-cannot-tell"), option("--perfkit-brief"))
         return result
 
     return benchmark
@@ -123,8 +132,11 @@ def _measurement(result: Result) -> Measurement:
     )
 
 
-def _check(result: Result, fail_on: str, on_cannot_tell: str) -> None:
-    """Fail the test on a proven regression. A baseline that is missing, or of another machine, is said and skipped."""
+def _check(result: Result, fail_on: str, on_cannot_tell: str, brief: str) -> None:
+    """Fail the test on a proven regression, after adding the comparison to the file `brief` ("" for none).
+
+    A baseline that is missing, or of another machine, is said and skipped.
+    """
     from perfkit.compare import baselines, gate, sides, sources
     from perfkit.compare.metrics import Rule
     from perfkit.hardware import fingerprint
@@ -140,9 +152,24 @@ def _check(result: Result, fail_on: str, on_cannot_tell: str) -> None:
     before = sources.load(sources.target_of(saved.content))[0]
     now = sides.of_launches(_measurement(result), 0, None, [], "this test")
     result.conditions = gate.check(before, now, limits, Rule())
+    before.label, now.label = "before", "now"
+    if brief:
+        _add([before, now], result, brief)
     said = "; ".join(f"{c.text}: {c.outcome}, {c.why}" for c in result.conditions)
     outcomes = {c.outcome for c in result.conditions}
     if gate.REGRESSED in outcomes or (gate.UNKNOWN in outcomes and on_cannot_tell == "fail"):
         pytest.fail(f"{result.name}: {said}", pytrace=False)
     if gate.UNKNOWN in outcomes:
         warnings.warn(f"{result.name}: {said}", stacklevel=4)
+
+
+def _add(sides: list[Side], result: Result, file: str) -> None:
+    """Add the brief answer about a comparison to a file."""
+    from perfkit.compare import judge
+    from perfkit.render import brief
+    from perfkit.render.pages import compare
+
+    found = judge.compare(sides, title=result.name)
+    found.conditions = result.conditions
+    with open(file, "a") as added:
+        added.write(brief.render(compare.output(found)))

@@ -68,10 +68,10 @@ class Access:
 
 
 def _resolved(place: Path, text: str) -> Path:
-    """The place behind all links. Raises `UsageError` where the system knows no such path."""
+    """The place that all links lead to. Raises `UsageError` where the system knows no such path."""
     try:
         found = place.resolve()
         found.exists()
     except (OSError, RuntimeError, ValueError) as error:
-        raise UsageError(f"{text!r} is no path here.", "Call list_profiles.") from error
+        raise UsageError(f"{text!r} cannot be a path here.", "Call list_profiles.") from error
     return found

@@ -95,7 +95,7 @@ class Tools:
     async def explain(self, finding: str, context: Context) -> str:
         """Say what a finding means, how it is found and what to do. finding: its rule, such as gpu-idle."""
         if not re.fullmatch(r"[a-z][a-z-]{1,60}", finding):
-            raise ToolError(f"{clean(finding, 80)} is no finding.")
+            raise ToolError(f"{clean(finding, 80)} is not the name of a finding.")
         ended = _checked(await self._ran(["explain", finding], context))
         return _json({"finding": clean(finding, 80), "text": ended.output[:_PAGE]})
 

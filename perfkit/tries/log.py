@@ -90,7 +90,7 @@ def append(folder: Path, done: Try, change: Change) -> None:
 
 
 def read(folder: Path, machine: str) -> History:
-    """The log in `folder`, by machine and command. Raises `InputError` where there is none."""
+    """The log in `folder`, by machine and command. Raises `InputError` where it is missing."""
     path = folder / FILE
     try:
         lines = path.read_bytes().splitlines()

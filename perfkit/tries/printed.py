@@ -3,7 +3,7 @@
     step 10 loss 3.2104      a number after a word with `loss` in it; step, epoch and the like say which one it is
     s:250 trl:5.8123         llm.c's own
 
-Without such a word losses are told apart by their order, and then both sides have to print as many.
+Without such a word losses are distinguished by their order, and both sides have to print the same number.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _BETWEEN = (
 )
 _PLACE = re.compile(r"\b(step|iter(?:ation)?|epoch|batch|s)\b\W{0,3}(\d+)", re.IGNORECASE)
 
-Place = tuple[tuple[str, ...], ...]  # a value's name, then the words with their numbers that stand before it
+Place = tuple[tuple[str, ...], ...]  # a value's name, then the words with their numbers before it
 Series = dict[Place, tuple[float, float]]  # and half a unit in its last printed place
 
 
@@ -70,7 +70,9 @@ def check(before: Sequence[Series], after: Sequence[Series], allowed: float) -> 
         return Checked(status=UNKNOWN, how=how, why="a loss is not finite before the change")
     ordered = any(len(place) == 2 and len(place[1]) == 1 for place in first)
     if ordered and any(len(one) != len(first) for one in after):
-        why = f"before the change {len(first)} losses are printed, after it {len(after[0])}: print the step beside each"
+        why = (
+            f"before the change {len(first)} losses are printed, after it {len(after[0])}: print the step next to each"
+        )
         return Checked(status=UNKNOWN, how=how, why=why)
     common = min(len(set(first) & set(one)) for one in after)
     if not common:

@@ -109,7 +109,7 @@ def _top(folder: Path) -> Path | None:
 def _copy_revision(revision: str, root: Path, target: Path) -> None:
     """The files of a revision, and what git does not know of the working folder; the repository stays untouched."""
     if _top(root) is None:
-        raise UsageError(f"{revision} is no folder, and {root} is in no git repository.", SIDES)
+        raise UsageError(f"{revision} is not a folder, and {root} is not in a git repository.", SIDES)
     commit = _git(root, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
     if commit.returncode:
         raise UsageError(f"{revision} is neither a folder nor a revision of {root}.", "`git log` shows revisions.")

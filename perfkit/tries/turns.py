@@ -1,7 +1,7 @@
 """Any program before and after a change: launches, in each a fresh process of either side, one after the other.
 
 Which side comes first is drawn by lot for each launch: where both are the same program, either sign of a difference is
-as likely, and the signed ranks of `perfkit.compare` are exact. The launches are as many as `stopping` says.
+as likely, and the signed ranks of `perfkit.compare` are exact. `stopping` says how many launches there are.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from perfkit.tries.printed import Checked
 from perfkit.tries.running import Ran, run
 from perfkit.tries.trees import Tree
 
-_PATIENCE_S, _PATIENCE = 60.0, 10.0  # a run may take so many seconds, and so many times that of the other side
+_PATIENCE_S, _PATIENCE = 60.0, 10.0  # seconds that a run may take, and multiples of the other side's time
 _LONGEST_S = 86_400.0
 
 Progress = Callable[[str, str], None]
@@ -42,7 +42,7 @@ class Program:
 
 @dataclass
 class Measured:
-    """Launches of both sides, why there are so many, and what became of the results.
+    """Launches of both sides, the reason for their number, and what became of the results.
 
     `failed` says why there are no times after the change; `elsewhere` are changed files that the program did not take
     from the copies: what was run is then not what was changed.

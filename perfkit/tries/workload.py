@@ -6,7 +6,7 @@ The reference is the model before the change, in fp64. So a change that is consi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +63,7 @@ def measure(known: Known, sides: Sequence[Tree], plan: Plan, scratch: Path, say:
     if checked.status == WRONG:
         return Measured([], "", checked, steps)
     try:
-        launches, stopped = launching.measure([before, after], scratch, plan, say)
+        launches, stopped = launching.measure([before, after], scratch, replace(plan, profiled_steps=0), say)
     except PerfkitError as error:
         if error.message.startswith("after"):  # its process died
             return Measured([], "", checked, steps, error.message)

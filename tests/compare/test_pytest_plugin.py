@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 
@@ -10,7 +11,10 @@ import pytest
 # Loaded here: a test run inside this process takes out again what it loaded, and numpy does not load twice.
 import perfkit.compare.gate
 import perfkit.compare.sources
+import perfkit.render.brief
+import perfkit.render.pages.compare
 import perfkit.table  # noqa: F401
+from tests.support.render.schema import wrong
 
 pytest_plugins = ["pytester"]
 
@@ -46,9 +50,12 @@ def test_without_a_baseline_it_measures_and_says_so(run):
     result.stdout.fnmatch_lines(["*no baseline test_it.py--test_speed*"])
 
 
-def test_a_regression_fails_and_the_same_speed_does_not(run):
+def test_a_regression_fails_and_the_same_speed_does_not(run, pytester):
     run(0.0005, "--perfkit-save").assert_outcomes(passed=1)
-    slower = run(0.005)
+    slower = run(0.005, "--perfkit-brief", "brief.json")
+    said = json.loads((pytester.path / "brief.json").read_text())
+    assert not list(wrong(said)) and said["conditions"] == [{"text": "step>+50%", "outcome": "regressed"}]
+    assert [side["name"] for side in said["sides"]] == ["before", "now"] and said["pairs"][0]["step"]["ratio"][1] > 1.5
     slower.assert_outcomes(failed=1)
     slower.stdout.fnmatch_lines(["*step>+50%: regressed, the whole interval*"])
     run(0.0001).assert_outcomes(passed=1)

@@ -65,7 +65,7 @@ def _known(arguments: list[str], before: Tree) -> Known:
     if given["ranks"] > 1 or given["hosts"] > 1 or given["generate"]:
         raise UsageError("A try of a workload is of a step in one process.", "Leave out --ranks and --generate.")
     here = Path.cwd()
-    os.chdir(before.cwd)  # what is named relative to the folder lies in the copy
+    os.chdir(before.cwd)  # what is named relative to the folder is in the copy
     try:
         chosen = loader.find(name)
         settings = resolve_settings(chosen, **given)
@@ -75,9 +75,7 @@ def _known(arguments: list[str], before: Tree) -> Known:
 
     in_copy = Path(settings.workload).is_relative_to(before.root)
     if not (in_copy or before.original == Path(perfkit.__file__).resolve().parents[1]):
-        raise UsageError(
-            f"{name} does not lie in {before.original}, so no change of it is seen.", "Start in its folder."
-        )
+        raise UsageError(f"{name} is not in {before.original}, so no change of it is seen.", "Start in its folder.")
     return Known(settings, backends[0])
 
 
