@@ -83,7 +83,7 @@ def _of_operators(events: list[dict[str, Any]]) -> dict[str, Any]:
     """On a CPU: how long the operators of each thread take together, which their rows cannot exceed."""
     threads: dict[Any, list[tuple[float, float]]] = {}
     for e in events:
-        if e.get("cat") in ("cpu_op", "Operator", "operator"):
+        if e.get("cat") in ("cpu_op", "Operator", "operator") or "hlo_op" in e.get("args", {}):
             begin = float(e["ts"])
             threads.setdefault((e.get("pid"), e.get("tid")), []).append((begin, begin + e.get("dur", 0)))
     return {"operators_ns": sum(map(union, threads.values())) * 1e3}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -45,7 +46,8 @@ def report(
 ) -> int:
     """Report on a run folder or a profile: where the time goes, the distance to the roof, and possible savings.
 
-    Needs no torch and no GPU. Accepts run folders, kernel tables (parquet), torch.profiler traces (.json, .json.gz),
+    Needs no torch and no GPU. Of another folder it says what each file is, and reads together what belongs together.
+    Accepts run folders, kernel tables (parquet), torch.profiler traces (.json, .json.gz),
     Nsight Compute reports (.ncu-rep, CSV), Nsight Systems captures (.sqlite; .nsys-rep if nsys is installed),
     training logs of llm.c (main.log), whose losses and evaluations it plots, and memory snapshots of PyTorch (.pickle),
     of which it says who holds the memory.
@@ -65,12 +67,46 @@ def report(
     from perfkit.readers import archives
 
     with archives.unpacked(paths) as files:
-        return int(_all(files, wanted, annotate, counters))
+        files, joined = _opened(files)
+        return int(_all(files, wanted, annotate, counters, joined))
 
 
-def _all(paths: list[Path], wanted: Wanted, annotate: bool, counters: Path | None) -> bool:
-    """Report on all of them, those of a kind together; whether a profile is unusable."""
-    from perfkit.cli.parts import memory, ranks, reported, training
+def _opened(paths: list[Path]) -> tuple[list[Path], dict[Path, Path]]:
+    """The paths with what is in folders other than runs in their place, which is said on stderr; and for a trace the
+    report of ncu in its folder."""
+    from perfkit.readers import folder
+    from perfkit.run_folder import is_run_folder
+
+    files, joined = list[Path](), dict[Path, Path]()
+    for path in paths:
+        if not path.is_dir() or is_run_folder(path):
+            files.append(path)
+            continue
+        found = folder.contents_of(path)
+        print("\n".join([f"{path}:", *(f"  {line}" for line in found.lines())]), file=sys.stderr)
+        files += found.read
+        joined |= found.counters
+    return files, joined
+
+
+def _of_one(path: Path, wanted: Wanted, alone: bool, annotate: bool, counters: Path | None, given: bool) -> bool:
+    """Report on one run or profile; a report of ncu that was found and not given is its own where it does not fit."""
+    from perfkit.cli.parts import reported, shown
+    from perfkit.errors import InputError
+
+    try:
+        return reported.of_path(path, wanted, alone=alone, annotate=annotate, counters=counters)
+    except InputError as error:
+        if given or counters is None:
+            raise
+        shown.complain(str(error))
+    unusable = reported.of_path(path, wanted, alone=False, annotate=annotate)
+    return reported.of_path(counters, wanted, alone=False, annotate=annotate) or unusable
+
+
+def _all(paths: list[Path], wanted: Wanted, annotate: bool, counters: Path | None, joined: dict[Path, Path]) -> bool:
+    """Report on all of them, those of a kind together; whether a profile is unusable. `joined` are reports of ncu."""
+    from perfkit.cli.parts import memory, ranks, training
 
     with_hint = replace(wanted, hint=True)
     paths = training.report_logs(paths, with_hint, counters is not None)
@@ -81,7 +117,8 @@ def _all(paths: list[Path], wanted: Wanted, annotate: bool, counters: Path | Non
     for number, path in enumerate(paths):
         if (number or given != len(paths)) and not wanted.as_json:
             print()  # each profile is a section of its own: what different profilers timed is never summed
-        unusable |= reported.of_path(path, wanted, alone=len(paths) == 1, annotate=annotate, counters=counters)
+        mine = counters or joined.get(path)
+        unusable |= _of_one(path, wanted, len(paths) == 1, annotate, mine, given=counters is not None)
     return unusable
 
 

@@ -247,3 +247,38 @@ def test_a_damaged_database_is_a_sentence(count: int, tmp_path: Path) -> None:
             read(path)
         except InputError:
             continue
+
+
+def _counters(*left_out: str) -> str:
+    """Counters of a dispatch by rocprof-compute on an MI200, two channels of L2."""
+    said = {
+        "Dispatch_ID": 0, "GPU_ID": 2, "Kernel_Name": '"gemm(float*, int)"', "Arch_VGPR": 64, "Start_Timestamp": 1000,
+        "End_Timestamp": 6000, "SQ_WAVES": 128, "TCC_EA_RDREQ[0]": 100, "TCC_EA_RDREQ[1]": 50,
+        "TCC_EA_RDREQ_32B[0]": 10,
+        "TCC_EA_RDREQ_32B[1]": 0, "TCC_EA_WRREQ_sum": 40, "TCC_EA_WRREQ_64B_sum": 30,
+        **{f"SQ_INSTS_VALU_{op}_F{width}": 0 for op in ("ADD", "MUL", "FMA", "TRANS") for width in (16, 32, 64)},
+        **{f"SQ_INSTS_VALU_MFMA_MOPS_{kind}": 0 for kind in ("I8", "F16", "BF16", "F32", "F64")},
+        "SQ_INSTS_VALU_FMA_F32": 3, "SQ_INSTS_VALU_ADD_F32": 1, "SQ_INSTS_VALU_MFMA_MOPS_BF16": 7,
+    }  # fmt: skip
+    kept = {name: str(value) for name, value in said.items() if name not in left_out}
+    return f"{','.join(kept)}\n{','.join(kept.values())}\n"
+
+
+def test_counters_of_rocprof_compute(tmp_path: Path) -> None:
+    row = _read(tmp_path / "pmc_perf.csv", _counters()).frame.iloc[0]
+    assert (row["name"], row["device"], row["duration_ns"], row["registers"]) == (
+        "gemm(float*, int)",
+        "cuda:2",
+        5000,
+        64,
+    )
+    assert row["flop_vector_fp32"] == 64 * (1 + 2 * 3) and row["flop_matrix_bf16"] == 512 * 7
+    assert row["dram_read_bytes"] == 64 * 140 + 32 * 10 and row["dram_write_bytes"] == 64 * 30 + 32 * 10
+    assert (row["flop_origin"], row["dram_origin"], str(row["start_ns"])) == ("derived", "derived", "nan")
+
+
+def test_counters_that_are_missing_leave_amounts_unknown(tmp_path: Path) -> None:
+    table = _read(tmp_path / "pmc_perf.csv", _counters("SQ_INSTS_VALU_MFMA_MOPS_F64", "TCC_EA_WRREQ_64B_sum"))
+    assert table.flop.isna().all() and table.frame["dram_read_bytes"].isna().all()
+    with pytest.raises(InputError, match="no dispatch with a time"):
+        _read(tmp_path / "pmc_perf.csv", _counters("Start_Timestamp"))

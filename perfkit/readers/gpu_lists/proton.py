@@ -16,7 +16,7 @@ from perfkit.errors import InputError
 from perfkit.profile_names import module_of, pass_of, step_of
 from perfkit.readers.gpu_lists import whole
 from perfkit.readers.gpu_lists.sums import Sum, table_of_sums
-from perfkit.table import FLOP_COLUMNS, KernelTable
+from perfkit.table import KernelTable
 
 MORE = "torch.profiler has the timeline: `perfkit capture -- COMMAND`."
 _UNITS = {"flops8": "fp8", "flops16": "fp16", "flops32": "tf32", "flops64": "fp64"}
@@ -74,8 +74,6 @@ def _sum(name: str, metrics: dict[str, Any], scopes: Scopes) -> Sum:
     }
     said = _innermost(scopes, step_of)
     work = {f"flop_matrix_{unit}": float(metrics[flops]) for flops, unit in _UNITS.items() if flops in metrics}
-    if work:
-        work = dict.fromkeys(FLOP_COLUMNS, 0.0) | work
     if "bytes" in metrics:
         work |= {"bytes_read": float(metrics["bytes"]), "bytes_written": 0.0}
     step = int(said) if said and len(said) < 10 and said.isdecimal() else -1

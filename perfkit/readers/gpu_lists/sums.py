@@ -63,9 +63,9 @@ def table_of_sums(
     }
     for name in {name for one in good for name in one.work}:
         columns[name] = np.repeat([one.work.get(name, np.nan) / one.count for one in good], counts)
-    for group, column in (("flop", FLOP_COLUMNS[0]), ("bytes", "bytes_read")):
-        if column in columns:
-            columns[f"{group}_origin"] = np.where(np.isfinite(columns[column]), "model", "absent")
+    for group, of_group in (("flop", FLOP_COLUMNS), ("bytes", ("bytes_read",))):
+        if there := [columns[name] for name in of_group if name in columns]:
+            columns[f"{group}_origin"] = np.where(np.isfinite(there).any(axis=0), "model", "absent")
     columns |= {
         "name": [name for one in good for name in [one.name] * one.count],
         "kind": [kind for one in good for kind in [one.kind] * one.count],

@@ -76,6 +76,7 @@ def read_trace(
         stepped,
         captures or {},
         lines,
+        path,
     )
     with collector_off():
         columns, facts, warnings, recorded = _measured(path, known, expected, whole, layers)

@@ -66,8 +66,8 @@ def work_columns(columns: dict[str, Any], operations: Sequence[Operation], on_gp
         flop = _units(work, str(columns["name"][at]), on_gpu)
         if flop is not None:
             flop_known[[at, *helpers]] = True
-            for column in FLOP_COLUMNS:
-                made[column][at], made[column][helpers] = flop.get(column.removeprefix("flop_"), 0.0), 0.0
+            for unit, amount in flop.items():
+                made[f"flop_{unit}"][at], made[f"flop_{unit}"][helpers] = amount, 0.0
         if np.isfinite(work.read + work.written):
             bytes_known[[at, *helpers]] = True
             for column, amount in (("bytes_read", work.read), ("bytes_written", work.written)):

@@ -42,7 +42,7 @@ from perfkit.readers.kineto.measure.work import owners
 from perfkit.run_folder import DeclaredKernel
 from perfkit.tree.placement import CAPTURE, Placement
 
-_BEGIN, _END = "StreamBeginCapture", "StreamEndCapture"
+BEGIN, END = "StreamBeginCapture", "StreamEndCapture"
 # Families whose kernels have names of their own: those of the kernels that such operators may have.
 _TELLING = {"matmul": ("matmul",), "attention": ("attention",), "convolution": ("convolution", "matmul", "fft")}
 _COLUMNS = ("pass", "module", "operator", "placed_by")
@@ -128,26 +128,26 @@ def _read(
     if launches is None:
         return None
     rows = on_device(host, places.wrapper, costs, declared, matmul_precision)
-    kind = np.array([_kind_of(host.names[code]) for code in host.name[launches].tolist()], np.int64)
+    kind = np.array([kind_of(host.names[code]) for code in host.name[launches].tolist()], np.int64)
     return Capture(host, places, rows, launches, kind)
 
 
 def _launches(host: HostEvents) -> Integers | None:
     """The calls that made the nodes of the graph, in order; None where they fork, or where no capture was recorded."""
     runtime = host.category == RUNTIME
-    begin = np.flatnonzero(runtime & host.named([name.endswith(_BEGIN) for name in host.names]))
-    end = np.flatnonzero(runtime & host.named([name.endswith(_END) for name in host.names]))
+    begin = np.flatnonzero(runtime & host.named([name.endswith(BEGIN) for name in host.names]))
+    end = np.flatnonzero(runtime & host.named([name.endswith(END) for name in host.names]))
     if not len(begin) or not len(end):
         return None
     inside = runtime & (host.start >= host.end[begin].min()) & (host.end <= host.start[end].max())
     if (inside & host.named([effect_of_call(name) == STREAM_WAIT for name in host.names])).any():  # it forks
         return None
-    found = np.flatnonzero(inside & host.named([_kind_of(name) >= 0 for name in host.names]))
+    found = np.flatnonzero(inside & host.named([kind_of(name) >= 0 for name in host.names]))
     return found[np.argsort(host.start[found], kind="stable")]
 
 
-def _kind_of(call: str) -> int:
-    """The kind of activity that a runtime or driver call starts, −1 for none."""
+def kind_of(call: str) -> int:
+    """Return the kind of activity that a runtime or driver call starts, −1 for none."""
     if "Launch" in call and "GraphLaunch" not in call and "HostFunc" not in call:
         return KERNEL
     return COPY if "Memcpy" in call else FILL if "Memset" in call else -1
@@ -180,7 +180,7 @@ def find_replayed(
     for one in np.split(order, np.flatnonzero(np.diff(launches.call[order])) + 1):
         call = int(launches.call[one[0]])
         at = int(of_name[host.name[around[call]]]) if around[call] >= 0 else -1
-        if at < 0 or not _fits(found.captures[at], device.kind[one], families[device.name[one]], costs):
+        if at < 0 or not fits(found.captures[at], device.kind[one], families[device.name[one]], costs):
             continue
         found.capture[one], found.launch[one], found.replay[one] = at, np.arange(len(one)), call
         if at not in completed:
@@ -197,7 +197,7 @@ def _complete(capture: Capture, device: DeviceEvents, replay: Integers, costs: C
     foreach.complete(capture.host, device, capture.places, capture.rows, launch, costs)
 
 
-def _fits(capture: Capture, kinds: Integers, families: Any, costs: CostModel) -> bool:
+def fits(capture: Capture, kinds: Integers, families: Any, costs: CostModel) -> bool:
     """Return whether what a replay ran, of these kinds and families, may be what the capture launched, one by one."""
     if not np.array_equal(capture.kind, kinds):
         return False

@@ -16,7 +16,18 @@ from perfkit.readers.kineto.attribution.call_sites import find_call_sites
 from perfkit.readers.kineto.attribution.columns import Placed, of_activities, of_operators
 from perfkit.readers.kineto.attribution.gpu_steps import GpuSteps, Launches
 from perfkit.readers.kineto.decode.read import Events
-from perfkit.readers.kineto.measure import captured, cpu, foreach, gaps, generated, gpu, gpu_facts, idle, stalls
+from perfkit.readers.kineto.measure import (
+    captured,
+    cpu,
+    engine_captures,
+    foreach,
+    gaps,
+    generated,
+    gpu,
+    gpu_facts,
+    idle,
+    stalls,
+)
 from perfkit.readers.kineto.measure.collectives import about, messages_of, only_group
 from perfkit.readers.kineto.measure.cpu import events_of
 from perfkit.readers.kineto.measure.gaps import Accounting
@@ -41,6 +52,7 @@ class Known:
     stepped: Sequence[Sequence[TensorSpec]]
     captures: Mapping[int, Path]
     lines: Path | None = None  # the trace of a step whose source lines are marked
+    trace: Path | None = None  # the trace itself, next to which an engine's captures may be
 
     def reads(self, name: str) -> bool:
         """Return whether an operator reads a value; one that waits for a collective does not."""
@@ -91,7 +103,9 @@ def _activities(events: Events, placed: Placed, launches: Launches, on_gpu: GpuS
     located = find_call_sites(host, known.call_sites, device, launches)
     generated.complete(host, rows, located, known.declared)
     captures = captured.read_captures(known.captures, known.costs, known.declared, known.matmul_precision)
-    replays = captured.find_replayed(host, device, launches, captures, known.costs)
+    replays = captured.find_replayed(host, device, launches, captures, known.costs) or engine_captures.find(
+        host, device, launches, known.trace, known.costs, known.declared, known.matmul_precision
+    )
     working, owner = generated.with_replays(rows, device, launches.replayed, located, known.declared, replays)
     working, owner = with_registered(working, owner, host, device, launches, known.costs)
     columns = gpu.columns(host, device, working, launches, owner, messages)
