@@ -118,11 +118,17 @@ def repetitions(clock: Clock, call: Call) -> int:
 
 
 def in_turns(
-    clock: Clock, calls: Sequence[Call], repeats: Sequence[int], cache: str, seconds: float
+    clock: Clock,
+    calls: Sequence[Call],
+    repeats: Sequence[int],
+    cache: str,
+    seconds: float,
+    resets: Sequence[Call | None] = (),
 ) -> list[list[float]]:
     """Samples of each call in ns, taken in turns, for about `seconds` a call; at least `LEAST_SAMPLES` of each.
 
-    `repeats` are the calls of a warm sample. Turns spread what else happens on the machine over all of them.
+    `repeats` are the calls of a warm sample; `resets` run before each sample of theirs. Turns spread what else happens
+    on the machine over all of them.
     """
     assert cache in (WARM, COLD)
     samples: list[list[float]] = [[] for _ in calls]
@@ -135,6 +141,8 @@ def in_turns(
             for i in due:
                 start = time.perf_counter()
                 for _ in range(A_TURN):
+                    if resets and (reset := resets[i]):
+                        reset()
                     one = clock.warm(calls[i], repeats[i]) if cache == WARM else clock.cold(calls[i])
                     samples[i].append(one)
                 spent[i] += time.perf_counter() - start

@@ -7,6 +7,7 @@ import msgspec
 from perfkit.statistics import Estimate
 
 OK, WRONG, FAILED, UNAVAILABLE = "ok", "wrong", "failed", "unavailable"
+UNCHECKED = "unchecked"  # of results that nothing can be held against, such as random numbers
 WARM, COLD = "warm", "cold"
 
 
@@ -33,7 +34,8 @@ class Error(msgspec.Struct, frozen=True):
 
 
 class Row(msgspec.Struct, kw_only=True):
-    """One way at one point. Only a way that is `ok` has timings; `speedup` is PyTorch's time over its own."""
+    """One way at one point. Only a way that is `ok` or `unchecked` has timings; `speedup` is PyTorch's time over its
+    own, `of_trace` that of the trace, of an operator recorded on this device."""
 
     way: str
     text: str
@@ -44,6 +46,7 @@ class Row(msgspec.Struct, kw_only=True):
     warm: Timing | None = None
     cold: Timing | None = None
     speedup: Estimate | None = None
+    of_trace: Estimate | None = None
 
     @property
     def label(self) -> str:
@@ -91,6 +94,34 @@ class Scaling(msgspec.Struct, frozen=True, kw_only=True):
     points: int
 
 
+class RecordedArgument(msgspec.Struct, frozen=True):
+    """An argument of a recorded call in words, and the distribution of what it was filled with."""
+
+    name: str
+    text: str
+    filled: str
+
+
+class Recorded(msgspec.Struct, kw_only=True):
+    """Calls in a trace that were run again: the time of one in ns there, the arguments, and what was not recorded.
+
+    `comparable`: recorded on the very device of this benchmark. `kernels` are names, the longest first; `others` is the
+    number of further kinds of calls that the choice left out.
+    """
+
+    trace: str
+    operator: str
+    device: str
+    comparable: bool
+    ns: Estimate | None
+    kernels: list[str]
+    module: str
+    pass_name: str
+    others: int
+    arguments: list[RecordedArgument]
+    stated: list[str]
+
+
 class Bench(msgspec.Struct, kw_only=True):
     """A whole benchmark of one operation on one device."""
 
@@ -105,6 +136,7 @@ class Bench(msgspec.Struct, kw_only=True):
     scaling: list[Scaling] = []
     notes: list[str] = []
     environment: dict[str, str] = {}
+    recorded: Recorded | None = None  # of an operator of a trace
 
     @property
     def wrong(self) -> list[tuple[Point, Row]]:

@@ -23,6 +23,7 @@ from perfkit.statistics import exponent, median, ratio_of_medians
 
 Progress = Callable[[str, str], None]
 INPUT_DTYPES = {"tf32": "fp32"}
+_CHANGING = 20  # calls in a row of what changes its arguments: numbers must not leave the range of their dtype
 
 
 @dataclass(frozen=True)
@@ -143,7 +144,8 @@ def _measure(
     del expected
     point.rows += [row for row, _ in found]
     _judge(point.rows)
-    ready = [(row, prepared) for row, prepared in found if row.status == results.OK and prepared]
+    right = (results.OK, results.UNCHECKED)
+    ready = [(row, prepared) for row, prepared in found if row.status in right and prepared]
     if ceilings and cost:
         point.roofs = {cache: roof(cost, cache, ceilings, subject.in_place) for cache in options.caches}
     for cache in options.caches:
@@ -175,6 +177,7 @@ def checked(
         except Exception as error:
             yield _failed(row, error), None
             continue
+        row.status = results.OK if row.errors else results.UNCHECKED
         yield row, prepared
 
 
@@ -230,8 +233,10 @@ def _time(
     ready: Sequence[tuple[Row, Prepared]], point: Point, cache: str, options: Options, clock: measure.Clock
 ) -> None:
     calls = [prepared.call for _, prepared in ready]
+    resets = [prepared.reset for _, prepared in ready]
     repeats = [measure.repetitions(clock, call) if cache == WARM else 1 for call in calls]
-    taken = measure.in_turns(clock, calls, repeats, cache, options.seconds)
+    repeats = [n if reset is None else min(n, _CHANGING) for n, reset in zip(repeats, resets, strict=True)]
+    taken = measure.in_turns(clock, calls, repeats, cache, options.seconds, resets)
     limit = point.roofs.get(cache)
     for (row, _), samples, count in zip(ready, taken, repeats, strict=True):
         estimate = median(samples)
@@ -269,7 +274,7 @@ def roof(cost: Cost, cache: str, ceilings: Ceilings, in_place: bool) -> Roof:
 
 def _compare(point: Point) -> None:
     """Each way's speed-up over PyTorch's own, by the first cache state that was timed."""
-    own = next((row for row in point.rows if row.way == "pytorch" and row.status == results.OK), None)
+    own = next((row for row in point.rows if row.way == PYTORCH and (row.warm or row.cold)), None)
     for row in point.rows if own else ():
         for cache in (WARM, COLD):
             mine, theirs = row.timing(cache), own.timing(cache) if own else None

@@ -16,11 +16,15 @@ Outputs = Mapping[str, "Tensor"]
 
 @dataclass(frozen=True)
 class Prepared:
-    """A way made ready for given arguments: `call` computes once; `checked` gives fresh results by output's name."""
+    """A way made ready for given arguments: `call` computes once; `checked` gives fresh results by output's name.
+
+    `reset` undoes what calls changed in place; it runs before each sample, which then holds few calls.
+    """
 
     call: Callable[[], Any]
     checked: Callable[[], Outputs]
     parameters: Mapping[str, int] = field(default_factory=dict)
+    reset: Callable[[], Any] | None = None
 
 
 @dataclass(frozen=True)

@@ -31,13 +31,13 @@ def torch_way(
     """`function` of the arguments as a way; the one called "compile" goes through torch.compile."""
 
     def prepare(arguments: Sequence[Any], dtype: str) -> list[Prepared]:
-        run = _compiled(function, arguments) if name == "compile" else function
+        run = compiled(function, arguments) if name == "compile" else function
         return [Prepared(lambda: run(*arguments), lambda: named(results, run(*arguments)))]
 
     return Way(name, name, text, prepare, optional, ROUNDING)
 
 
-def _compiled(function: Callable[..., Any], arguments: Sequence[Any]) -> Callable[..., Any]:
+def compiled(function: Callable[..., Any], arguments: Sequence[Any]) -> Callable[..., Any]:
     """`function` compiled for these shapes alone: a compiled one that has met many shapes would run eagerly."""
     if not any(isinstance(a, Tensor) and a.is_cuda for a in arguments):
         compiler = shlex.split(os.environ.get("CXX", "")) or ["g++"]

@@ -17,16 +17,33 @@ if TYPE_CHECKING:
     from perfkit.cli.parts.output import Json
     from perfkit.hardware import Ceilings
 
-WHAT, HOW, OUTPUT = "What", "Measurement", "Output"
+WHAT, TRACE, HOW, OUTPUT = "What", "An operator of a trace", "Measurement", "Output"
 
 
 def bench(
     operations: Annotated[
         list[str],
         typer.Argument(
-            help="Kernels or families (see `perfkit list kernels`), or matmul, gelu, softmax, cdist.", metavar="OP..."
+            help="Kernels or families (see `perfkit list kernels`), matmul, gelu, softmax or cdist; or a trace.",
+            metavar="OP...",
         ),
     ],
+    kernel: Annotated[
+        int | None,
+        typer.Option(
+            help="Of a trace: the operator behind this row of the report's kernel table.", rich_help_panel=TRACE
+        ),
+    ] = None,
+    operator: Annotated[
+        str, typer.Option(help="Of a trace: this operator, such as aten::addmm.", rich_help_panel=TRACE)
+    ] = "",
+    module: Annotated[
+        str, typer.Option(help="Of a trace: --operator in this module, such as h.3.", rich_help_panel=TRACE)
+    ] = "",
+    script: Annotated[
+        Path | None,
+        typer.Option(help="Of a trace: write a Python file that runs it with torch alone.", rich_help_panel=TRACE),
+    ] = None,
     implementation: Annotated[
         list[str] | None,
         typer.Option(
@@ -46,9 +63,14 @@ def bench(
         ),
     ] = "",
     dtype: Annotated[
-        str, typer.Option(help="fp32, bf16, tf32; separate several by commas.", rich_help_panel=WHAT)
-    ] = "fp32",
-    device: Annotated[str, typer.Option(help="cpu, cuda or cuda:N.", rich_help_panel=WHAT)] = "cpu",
+        str, typer.Option(help="fp32 (default), bf16, tf32; separate several by commas.", rich_help_panel=WHAT)
+    ] = "",
+    device: Annotated[
+        str,
+        typer.Option(
+            help="cpu, cuda or cuda:N; default: cpu, for a trace a GPU if there is one.", rich_help_panel=WHAT
+        ),
+    ] = "",
     blocks: Annotated[
         bool,
         typer.Option("--blocks", help="Time every block size that an implementation offers.", rich_help_panel=WHAT),
@@ -74,23 +96,32 @@ def bench(
 ) -> int:
     """Check every implementation of an operation against fp64, then time it beside PyTorch, with warm and cold caches.
 
+    With --kernel or --operator: run an operator of a trace again, from its recorded arguments.
+
     A wrong implementation gets no speed, and the exit code is 1. Times have 95 % intervals. Efficiency refers to the
     ceilings measured on this machine (`perfkit ceilings`).
     """
+    from perfkit.cli.parts import replayed
     from perfkit.cli.parts.output import json_of, make_folder
     from perfkit.cli.parts.shown import need_torch, progress
 
+    asked = replayed.asked(operations, kernel, operator, module, script, (sizes, sweep, dtype, blocks, kernels))
     need_torch("perfkit bench")
     from perfkit.bench import setup
 
-    how = setup.options(device, seconds, cache, seed)
+    how = setup.options(device or (replayed.best_device() if asked else "cpu"), seconds, cache, seed)
     folders = [str(k) for k in kernels or ()]
-    subjects = [s for name in operations for s in setup.subjects(name, how.device, blocks, folders)]
-    dtypes = setup.names(dtype) or ["fp32"]
     wanted = (
         [n for text in implementation or () for n in setup.names(text)],
         [n for text in language or () for n in setup.names(text)],
     )
+    if asked:
+        measured = None if no_ceilings else lambda say: _ceilings(how, say)
+        found = [replayed.run(asked, how, wanted, measured)]
+        _show(found, out, json_of(as_json, brief))
+        return 1 if found[0].wrong else 0
+    subjects = [s for name in operations for s in setup.subjects(name, how.device, blocks, folders)]
+    dtypes = setup.names(dtype) or ["fp32"]
     plans = [setup.plan(subject, sizes, sweep, *wanted, how.device) for subject in subjects]
     if out:
         make_folder(out)

@@ -6,21 +6,27 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from perfkit import units
-from perfkit.render.cells import Cell, Column, Table, efficiency_tone, figures, table, words
+from perfkit.render.cells import Cell, Column, Table, clean, efficiency_tone, figures, table, words
 from perfkit.render.page import Page, Section
+from perfkit.render.pages import replayed
 from perfkit.render.pages.figures import Figure, Series
 
 if TYPE_CHECKING:
     from perfkit.bench.results import Bench, Point, Row, Timing
+    from perfkit.statistics import Estimate
 
 CACHES = ("warm", "cold")
-_STATUS = {"ok": ("✓ right", "good"), "wrong": ("✗ wrong", "bad"), "failed": ("✗ failed", "bad")}
+_STATUS = {
+    "ok": ("✓ right", "good"), "wrong": ("✗ wrong", "bad"), "failed": ("✗ failed", "bad"),
+    "unchecked": ("unchecked", "dim"),
+}  # fmt: skip
 _BAR = 12
 
 
 def page(bench: Bench) -> Page:
     """The benchmark of one operation."""
-    sections = [Section(table=_point(point)) for point in bench.points] if not bench.sweep else list(_sweep(bench))
+    points = [Section(table=_point(point)) for point in bench.points] if not bench.sweep else list(_sweep(bench))
+    sections = [*replayed.sections(bench), *points]
     rounding = any(r.way == "pytorch" and r.status == "ok" for p in bench.points for r in p.rows)
     notes = [
         "warm: the caches hold what the call before left in them; cold: its data lies in main memory. Times are medians"
@@ -39,10 +45,10 @@ def page(bench: Bench) -> Page:
     settings = [bench.formula, where, f"seed {bench.seed}"]
     settings += [f"{name} {version}" for name, version in bench.environment.items()]
     wrong = bench.wrong
-    return Page(
-        title=f"{bench.operation}: benchmark", settings=settings, verdict=list(_verdict(bench)), bad=bool(wrong),
-        sections=sections,
-    )  # fmt: skip
+    said = bench.recorded
+    title = f"{said.operator} of {clean(said.trace, 80)}: replay" if said else f"{bench.operation}: benchmark"
+    verdict = [*_verdict(bench), *replayed.comparison(bench)]
+    return Page(title=title, settings=settings, verdict=verdict, bad=bool(wrong), sections=sections)
 
 
 def _verdict(bench: Bench) -> Iterator[str]:
@@ -88,7 +94,8 @@ def _point(point: Point) -> Table:
     columns += [
         figures("bandwidth", [t.bandwidth if t else None for t in warm], "B/s"),
         figures("rate", [t.flop_rate if t else None for t in warm], "FLOP/s"),
-        Column("× PyTorch", tuple(_speedup(r) for r in rows)),
+        Column("× PyTorch", tuple(_speedup(r.speedup) for r in rows)),
+        *([Column("× trace", tuple(_speedup(r.of_trace) for r in rows))] if any(r.of_trace for r in rows) else []),
         words("", _bars(warm), priority=4),
         words("what", [r.text for r in rows], ["dim"] * len(rows), priority=5),
     ]
@@ -135,13 +142,13 @@ def _efficiency(timings: Sequence[Timing | None]) -> Column:
     return Column("eff.", flagged, "%")
 
 
-def _speedup(row: Row) -> Cell:
-    """Return how many times as fast as PyTorch's own; ~ where the interval holds 1. A wrong way has none."""
-    if row.speedup is None:
+def _speedup(ratio: Estimate | None) -> Cell:
+    """Return how many times as fast as the other; ~ where the interval holds 1. A wrong way has none."""
+    if ratio is None:
         return Cell(units.ABSENT)
-    doubt = row.speedup.low <= 1.0 <= row.speedup.high
-    tone = "dim" if doubt else "good" if row.speedup.value > 1 else "poor"
-    return Cell(f"{'~' if doubt else ''}{row.speedup.value:.2f}×", tone)
+    doubt = ratio.low <= 1.0 <= ratio.high
+    tone = "dim" if doubt else "good" if ratio.value > 1 else "poor"
+    return Cell(f"{'~' if doubt else ''}{ratio.value:.2f}×", tone)
 
 
 def _bars(timings: Sequence[Timing | None]) -> list[str]:

@@ -1,0 +1,267 @@
+"""A recorded operator as a benchmark: rebuilt, checked against fp64, timed here, next to the trace's own time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from perfkit.bench import results, setup
+from perfkit.bench.results import Bench
+from perfkit.bench.run import Options
+from perfkit.bench.subject import Outputs, Subject
+from perfkit.bench.torch_ways import ROUNDING
+from perfkit.cost.model import Cost
+from perfkit.errors import RunFailed
+from perfkit.hardware import Ceilings
+from perfkit.kernels.families import cost_model
+from perfkit.readers.kineto.measure.calls import call_of
+from perfkit.replay import attention, fills, rebuilt, ways
+from perfkit.replay.arguments import NotRebuilt, Rebuilt
+from perfkit.replay.arguments import rebuilt as rebuilt_from
+from perfkit.replay.rebuilt import Recipe, Values
+from perfkit.replay.recorded import Calls, Found
+from perfkit.statistics import median, ratio_of_medians
+
+_KEYS = {"cpu": "CPU", "cuda": "CUDA"}
+# Largest errors by the coarsest precision of what goes in and comes out; PyTorch's ways may err `ROUNDING` times as
+# much, as in `perfkit bench` of the catalog.
+TOLERANCE = {"fp64": 1e-12, "fp32": 1e-5, "tf32": 5e-3, "fp16": 2e-3, "bf16": 2e-2, "fp8": 0.25}
+_PRECISIONS = {"float64": "fp64", "float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
+_TERMS = 1024  # summed up in each result: from here on the error allowed grows with the root of their number
+EXACT = "exact"
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The recorded calls that are run again, their recipe, and what is to be said of both."""
+
+    calls: Calls
+    recipe: Recipe
+    stated: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Replayed(Subject):
+    """A recorded call as a subject of a benchmark: its arguments are those of the recipe."""
+
+    recipe: Recipe
+    names: tuple[str, ...]
+
+    def arguments(self, dtype: str, seed: int, sizes: Mapping[str, int], device: str) -> tuple[Any, ...]:
+        """Fresh arguments on `device`, by name, the same for the same seed."""
+        return (rebuilt.Maker(device, seed).arguments(self.recipe),)
+
+
+def choose(found: Found, device: str, seed: int) -> Chosen:
+    """The innermost recorded operator that can be rebuilt and runs on `device`. Raises `InputError` for none."""
+    return _first(found, lambda calls: _tried(planned(calls, found, device), device, seed))
+
+
+def rebuildable(found: Found, device: str) -> Chosen:
+    """The innermost recorded operator that can be rebuilt for `device`, without a trial. Raises `NotRebuilt`."""
+    return _first(found, lambda calls: planned(calls, found, device))
+
+
+def _first(found: Found, choose: Callable[[Calls], Chosen]) -> Chosen:
+    """The first of the levels that can be chosen. Raises `NotRebuilt` for the innermost where there is none."""
+    reasons: list[NotRebuilt] = []
+    for calls in found.levels:
+        try:
+            return choose(calls)
+        except NotRebuilt as error:
+            reasons.append(error)
+    raise reasons[0]
+
+
+def planned(calls: Calls, found: Found, device: str) -> Chosen:
+    """Recorded calls with their recipe for `device`. Raises `NotRebuilt`."""
+    if calls.operator.startswith("perfkit::"):
+        from perfkit import kernels
+
+        kernels.load()
+    recipe, stated = _for_device(rebuilt_from(calls, found.list_dtype), device)
+    if calls is not found.levels[0]:
+        stated.append(f"{found.levels[0].operator} was called by {calls.operator}, which runs here in its place.")
+    return Chosen(calls, recipe, tuple(stated))
+
+
+def _tried(chosen: Chosen, device: str, seed: int) -> Chosen:
+    """The same, if one call goes through. Raises `NotRebuilt`, or `RunFailed` where the memory does not suffice."""
+    name = chosen.calls.operator
+    try:
+        with torch.no_grad():
+            rebuilt.outputs(chosen.recipe, rebuilt.Maker(device, seed).arguments(chosen.recipe))
+    except (RuntimeError, ValueError, IndexError, TypeError, NotImplementedError, MemoryError) as error:
+        first = next(iter(str(error).strip().splitlines()), type(error).__name__).rstrip(".")
+        if isinstance(error, MemoryError | torch.OutOfMemoryError) or "allocate" in first:
+            raise RunFailed(f"{name} with these shapes does not fit into the memory of {device}.") from error
+        hint = "Choose another with --kernel or --operator."
+        raise NotRebuilt(f"{name} does not run here as it is recorded: {first[:200]}.", hint) from error
+    return chosen
+
+
+def _for_device(made: Rebuilt, device: str) -> tuple[Recipe, list[str]]:
+    """The recipe, or for an operator that only another device has, one that computes the same; `NotRebuilt` else."""
+    recipe, stated = made.recipe, list(made.stated)
+    kind = device.partition(":")[0]
+    name = recipe["operator"] + (f".{recipe['overload']}" if recipe["overload"] else "")
+    if attention.is_attention(recipe["operator"]):
+        if not _runs(name, kind):
+            stated.append(f"{recipe['operator']} does not exist on {kind}: {attention.GENERAL} runs in its place.")
+            return attention.general(recipe, own=True), stated
+        recipe["reference"] = attention.general(recipe, own=False)
+    if not _runs(name, kind):
+        raise NotRebuilt(f"{name} does not exist on {kind}.", "Run it on the device that the trace is of.")
+    return recipe, stated
+
+
+def _runs(name: str, kind: str) -> bool:
+    return bool(torch._C._dispatch_has_computed_kernel_for_dispatch_key(name, _KEYS[kind]))
+
+
+Wanted = tuple[Sequence[str], Sequence[str]]
+
+
+def replay(
+    found: Found, chosen: Chosen, options: Options, ceilings: Ceilings | None, wanted: Wanted,
+    say: Callable[[str, str], None],
+) -> Bench:  # fmt: skip
+    """Check and time every way of the chosen call on the device of `options`; `wanted` are ways and languages."""
+    subject, label, notes = _subject(found, chosen, options)
+    planned = setup.Plan(setup.chosen_ways(subject, *wanted), ({},))
+    made = setup.run(subject, planned, [label], options, ceilings, say)
+    made.notes += notes
+    made.recorded = recorded(found, chosen, options.device)
+    if made.recorded.comparable and made.recorded.ns:
+        for row in made.points[0].rows:
+            timing = row.warm or row.cold
+            row.of_trace = ratio_of_medians(chosen.calls.ns, timing.samples) if timing else None
+    return made
+
+
+def _subject(found: Found, chosen: Chosen, options: Options) -> tuple[Replayed, str, list[str]]:
+    recipe, calls, notes = chosen.recipe, chosen.calls, list[str]()
+    with torch.no_grad():
+        maker = rebuilt.Maker(options.device, options.seed)
+        values = maker.arguments(recipe)
+        got = rebuilt.outputs(recipe, values)
+        names = tuple(got)
+        if unchecked := _unchecked(recipe, values):
+            notes.append(f"The results are not checked: {unchecked}.")
+            names = ()
+        else:
+            expected = rebuilt.expected(recipe, values, maker)
+            names = tuple(name for name in names if name in expected)
+    label = _precision(recipe, got, calls, options.device)
+    cost = cost_model().cost(call_of(calls.key, found.list_dtype, "tf32" if label == "tf32" else "fp32"))
+    terms = _terms(cost, got, values)
+
+    def reference(own: Values) -> Outputs:
+        return rebuilt.expected(recipe, own, rebuilt.Maker(options.device, options.seed)) if names else {}
+
+    tolerance = TOLERANCE.get(label, 0.0)
+    allowed = {label: tolerance, "exact": tolerance}
+    subject = Replayed(
+        name=recipe["operator"].partition("::")[2],
+        formula=f"{recipe['operator']}({', '.join(name for name, _, _ in recipe['arguments'])})",
+        sizes=(),
+        inputs=lambda *_: (),
+        reference=reference,
+        cost=lambda arguments: cost if cost and cost.bytes else None,
+        tolerance=allowed,
+        defaults=lambda device: {},
+        ways=tuple(
+            replace(way, tolerance_factor=ROUNDING if ":" not in way.name else way.tolerance_factor)
+            for way in ways.ways_of(recipe, options.device, names)
+        ),
+        in_place=bool(recipe["changed"]),
+        growth=lambda sizes: max(1.0, math.sqrt(terms / _TERMS)),
+        recipe=recipe,
+        names=names,
+    )
+    return subject, label, notes
+
+
+def _unchecked(recipe: Recipe, values: Values) -> str:
+    """Why the results cannot be held against fp64; "" where they can."""
+    random = torch.Tag.nondeterministic_seeded in rebuilt.operator_of(recipe).tags
+    if values.get("dropout_p", random):
+        return "they are random"
+    try:
+        rebuilt.expected(recipe, values, rebuilt.Maker("cpu", 0))
+    except (RuntimeError, NotImplementedError) as error:
+        first = next(iter(str(error).strip().splitlines()), "").rstrip(".")
+        return f"PyTorch does not compute them in fp64 ({first[:100]})"
+    return ""
+
+
+def _precision(recipe: Recipe, got: Values, calls: Calls, device: str) -> str:
+    """The coarsest precision of what goes in and comes out; "exact" for whole numbers alone."""
+    every = {t.dtype for t in got.values()} | {t.dtype for t in _tensors(recipe)}
+    found = {_PRECISIONS.get(str(d).removeprefix("torch."), "fp8") for d in every if d.is_floating_point}
+    if device != "cpu" and "fp32" in found and any("tf32" in name for name in calls.kernels):
+        return "tf32"
+    return max(found, key=TOLERANCE.__getitem__) if found else EXACT
+
+
+def _tensors(recipe: Recipe) -> list[Any]:
+    values = rebuilt.Maker("meta", 0).arguments(_shapes(recipe))
+    return [t for value in values.values() for t in (value if isinstance(value, list) else [value])
+            if isinstance(t, torch.Tensor) and t.dim()]  # fmt: skip
+
+
+def _shapes(recipe: Recipe) -> Recipe:
+    return ways.fitting.without_forward(recipe)
+
+
+def _terms(cost: Cost | None, got: Values, values: Values) -> float:
+    """Return how many terms each result is the sum of, about: of a product, else the inputs for each result."""
+    out = max((t.numel() for t in got.values()), default=1) or 1
+    if cost and cost.matrix_flop:
+        return cost.matrix_flop / 2 / out
+    sizes = [v.numel() for v in values.values() if isinstance(v, torch.Tensor)]
+    return max(sizes, default=1) / out
+
+
+def recorded(found: Found, chosen: Chosen, device: str) -> results.Recorded:
+    """What the trace says of the chosen calls, and what was rebuilt of their arguments."""
+    calls = chosen.calls
+    here = torch.cuda.get_device_name(device) if device != "cpu" else ""
+    return results.Recorded(
+        trace=found.trace.name,
+        operator=calls.operator,
+        device=found.device or ("a GPU that it does not name" if found.on_gpu else "a CPU that it does not name"),
+        comparable=bool(here) and here == found.device,
+        ns=median(calls.ns) if calls.ns else None,
+        kernels=calls.kernels[:8],
+        module=calls.module,
+        pass_name=calls.pass_,
+        others=calls.others,
+        arguments=[described(name, value) for name, _, value in chosen.recipe["arguments"]],
+        stated=list(chosen.stated),
+    )
+
+
+def described(name: str, value: Mapping[str, Any]) -> results.RecordedArgument:
+    """An argument in words: what it is, and what fills it."""
+    if "result" in value:
+        return results.RecordedArgument(name, described(name, value["else"]).text, "by the forward operator")
+    if "tensor" in value:
+        return results.RecordedArgument(name, _tensor_words(value["tensor"]), fills.words_of(value["tensor"]))
+    if "list" in value:
+        shown = [_tensor_words(one["tensor"]) for one in value["list"][:3]]
+        more = f", … {len(value['list'])} tensors" if len(value["list"]) > 3 else ""
+        return results.RecordedArgument(name, ", ".join(shown) + more, fills.words_of(value["list"][0]["tensor"]))
+    ((kind, content),) = value.items()
+    return results.RecordedArgument(name, str(content) if kind != "device" else "this device", "")
+
+
+def _tensor_words(tensor: Mapping[str, Any]) -> str:
+    shape, strides = tensor["shape"], tensor["strides"]
+    text = f"{tensor['dtype']}[{'×'.join(map(str, shape))}]"
+    plain = [math.prod(shape[i + 1 :]) for i in range(len(shape))]
+    return text if strides is None or strides == plain else f"{text}, strides {tuple(strides)}"
