@@ -46,8 +46,8 @@ class Rebuilt:
 
 
 @dataclass(frozen=True)
-class _Entry:
-    """One argument as recorded; `known` is False where the trace has no values at all."""
+class Entry:
+    """An argument as recorded; `known` is False where the trace has no values at all."""
 
     kind: str
     dims: Any
@@ -58,33 +58,32 @@ class _Entry:
 
 def rebuilt(calls: Calls, list_dtype: str) -> Rebuilt:
     """The recipe of recorded calls; `list_dtype` is the dtype of tensors in lists. Raises `NotRebuilt`."""
-    entries = _entries(calls.arguments)
+    entries = entries_of(calls.arguments)
     known = "::" in calls.operator  # others are functions of autograd, or kernels that a compiler generated
     schemas = torch._C._jit_get_schemas_for_operator(calls.operator) if known else []
-    if calls.operator.startswith("triton_"):
-        raise NotRebuilt(f"{calls.operator} is a kernel that Inductor generated, not an operator.", _ELSE)
     if not schemas:
-        raise NotRebuilt(f"{calls.operator} is no operator of the PyTorch that runs here.", _ELSE)
+        raise NotRebuilt(f"{calls.operator} is no operator of the PyTorch that runs here.", ELSE)
     if not entries and any(schema.arguments for schema in schemas):
         raise NotRebuilt(f"The trace has no arguments of {calls.operator}.", "Record it with record_shapes=True.")
     fitting = [schema for schema in schemas if _fits(schema, entries, bool(_UNDEFINED.search(calls.operator)))]
     if not fitting:
-        raise NotRebuilt(f"No overload of {calls.operator} here takes what the trace records of it.", _ELSE)
+        raise NotRebuilt(f"No overload of {calls.operator} here takes what the trace records of it.", ELSE)
     schema = min(fitting, key=lambda one: (len(one.arguments) - len(entries), one.overload_name != ""))
     return _Binder(calls, schema, entries, _listed(calls, list_dtype)).bound()
 
 
 _UNDEFINED = re.compile("backward|attention")  # operators that PyTorch itself calls with tensors that are not there
-_ELSE = "Choose another with --kernel or --operator."
+ELSE = "Choose another with --kernel or --operator."
 
 
-def _entries(arguments: Mapping[str, Any]) -> list[_Entry]:
+def entries_of(arguments: Mapping[str, Any]) -> list[Entry]:
+    """The arguments as the trace has them, in order."""
     types = arguments.get("Input type") or []
     known = "Concrete Inputs" in arguments
     columns = [arguments.get(name) or [] for name in ("Input Dims", "Input Strides", "Concrete Inputs")]
     dims, strides, values = [[*column[: len(types)], *[None] * (len(types) - len(column))] for column in columns]
     return [
-        _Entry(str(kind), d, s, v if isinstance(v, str) else "", known)
+        Entry(str(kind), d, s, v if isinstance(v, str) else "", known)
         for kind, d, s, v in zip(types, dims, strides, values, strict=True)
     ]
 
@@ -96,7 +95,7 @@ def _listed(calls: Calls, list_dtype: str) -> str:
     return found.pop() if len(found) == 1 else _TORCH.get(list_dtype, "float32")
 
 
-def _fits(schema: Any, entries: Sequence[_Entry], undefined: bool) -> bool:
+def _fits(schema: Any, entries: Sequence[Entry], undefined: bool) -> bool:
     """Return whether entries can be the arguments of `schema`; tensors may be `undefined` where no None is allowed."""
     left = schema.arguments[len(entries) :]
     if len(schema.arguments) < len(entries) or any(not one.has_default_value() for one in left):
@@ -106,7 +105,7 @@ def _fits(schema: Any, entries: Sequence[_Entry], undefined: bool) -> bool:
                for one, entry in pairs)  # fmt: skip
 
 
-def _fits_one(argument: Any, entry: _Entry) -> bool:
+def _fits_one(argument: Any, entry: Entry) -> bool:
     wanted, optional = _type_of(argument)
     if entry.kind == "":
         # None, and whatever PyTorch has no word for: strings, devices, lists of optional tensors.
@@ -137,7 +136,7 @@ def _type_of(argument: Any) -> tuple[str, bool]:
 class _Binder:
     """Binds recorded entries to the arguments of a schema."""
 
-    def __init__(self, calls: Calls, schema: Any, entries: Sequence[_Entry], list_dtype: str) -> None:
+    def __init__(self, calls: Calls, schema: Any, entries: Sequence[Entry], list_dtype: str) -> None:
         self.calls, self.schema, self.entries, self.list_dtype = calls, schema, entries, list_dtype
         self.values: dict[str, Any] = {}
         self.stated: list[str] = []
@@ -164,14 +163,14 @@ class _Binder:
             self.stated.append(said)
         return Rebuilt(recipe, self.stated)
 
-    def _value(self, argument: Any, entry: _Entry) -> dict[str, Any]:
+    def _value(self, argument: Any, entry: Entry) -> dict[str, Any]:
         wanted, optional = _type_of(argument)
         if entry.kind not in _PLAIN:
-            return self._tensor(argument.name, entry.dims, entry.strides, _torch_dtype(entry.kind))
+            return tensor_of(self.calls.operator, argument.name, entry)
         if entry.kind in ("TensorList", "GenericList"):
             return self._list(argument, entry)
         if entry.value:
-            return _plain(argument, entry.value)
+            return value_of(entry.value, str(getattr(argument, "real_type", "")))
         if wanted == "Tensor" and entry.kind == "":
             return {"value": None}
         unsure = not entry.known and "List" in wanted  # an old trace has the same entry for None and for a list
@@ -180,30 +179,20 @@ class _Binder:
             return {"device": ""} if factory else {"value": None}
         return self._unrecorded(argument, wanted)
 
-    def _tensor(self, name: str, dims: Any, strides: Any, dtype: str) -> dict[str, Any]:
-        if not isinstance(dims, list) or not all(isinstance(size, int) for size in dims):
-            raise NotRebuilt(f"The trace has no shape of {name} of {self.calls.operator}.", _ELSE)
-        if dtype not in dir(torch):
-            raise NotRebuilt(f"{name} of {self.calls.operator} has a type that PyTorch has no more: {dtype}.", _ELSE)
-        if isinstance(strides, list) and len(strides) != len(dims):
-            raise NotRebuilt(
-                f"{name} of {self.calls.operator} is a sparse tensor, whose parts are not recorded.", _ELSE
-            )
-        return {"tensor": {"shape": list(dims), "strides": strides, "dtype": dtype, "fill": "normal"}}
-
-    def _list(self, argument: Any, entry: _Entry) -> dict[str, Any]:
+    def _list(self, argument: Any, entry: Entry) -> dict[str, Any]:
         dims = entry.dims
         if dims == [] and any(e.kind == "TensorList" and e.dims for e in self.entries):
             return {"value": []}
         if not dims or not all(isinstance(one, list) for one in dims):
-            raise NotRebuilt(f"The trace has no shapes of the list {argument.name} of {self.calls.operator}.", _ELSE)
+            raise NotRebuilt(f"The trace has no shapes of the list {argument.name} of {self.calls.operator}.", ELSE)
         strides = entry.strides if isinstance(entry.strides, list) and len(entry.strides) == len(dims) else None
         dtype = "float32" if argument.name == "state_steps" else self.list_dtype
         text = f"Dtypes in lists of tensors are not recorded: {dtype} is taken."
         if argument.name != "state_steps" and text not in self.stated:
             self.stated.append(text)
         steps = strides or [None] * len(dims)
-        return {"list": [self._tensor(argument.name, d, s, dtype) for d, s in zip(dims, steps, strict=True)]}
+        each = [Entry(dtype, d, s, "", True) for d, s in zip(dims, steps, strict=True)]
+        return {"list": [tensor_of(self.calls.operator, argument.name, one) for one in each]}
 
     def _unrecorded(self, argument: Any, wanted: str) -> dict[str, Any]:
         name = argument.name
@@ -251,17 +240,28 @@ class _Binder:
                 one["cpu"] = True
 
 
+def tensor_of(operator: str, name: str, entry: Entry) -> dict[str, Any]:
+    """The tensor that an entry describes, filled with normal numbers. Raises `NotRebuilt`."""
+    dims, strides, dtype = entry.dims, entry.strides, _torch_dtype(entry.kind)
+    if not isinstance(dims, list) or not all(isinstance(size, int) for size in dims):
+        raise NotRebuilt(f"The trace has no shape of {name} of {operator}.", ELSE)
+    if dtype not in dir(torch):
+        raise NotRebuilt(f"{name} of {operator} has a type that PyTorch has no more: {dtype}.", ELSE)
+    if isinstance(strides, list) and len(strides) != len(dims):
+        raise NotRebuilt(f"{name} of {operator} is a sparse tensor, whose parts are not recorded.", ELSE)
+    return {"tensor": {"shape": list(dims), "strides": strides, "dtype": dtype, "fill": "normal"}}
+
+
 def _torch_dtype(recorded: str) -> str:
     name = dtype_name(recorded)
     return recorded.removeprefix("c10::").lower() if name == "fp8" else _TORCH.get(name, name)
 
 
-def _plain(argument: Any, text: str) -> dict[str, Any]:
+def value_of(text: str, real: str = "") -> dict[str, Any]:
     """A number, truth value or list from its text, or the dtype, layout or memory format that a number stands for."""
     if text.startswith("["):
         return {"value": [_number(part.strip()) for part in text.strip("[]").split(",") if part.strip()]}
     value = _number(text)
-    real = str(getattr(argument, "real_type", ""))
     if isinstance(value, int) and not isinstance(value, bool):
         if "ScalarType" in real and 0 <= value < len(_SCALAR_TYPES):
             return {"dtype": _SCALAR_TYPES[value]}
@@ -283,4 +283,4 @@ def _number(text: str) -> int | float | bool:
         try:
             return float(text)
         except ValueError as error:
-            raise NotRebuilt(f"The trace has a value that is no number: {text[:40]!r}.", _ELSE) from error
+            raise NotRebuilt(f"The trace has a value that is no number: {text[:40]!r}.", ELSE) from error

@@ -35,14 +35,14 @@ class Origin:
 def origin_of(backward: str) -> Origin | None:
     """The forward operator of `aten::NAME`; None where PyTorch's table has none."""
     name = backward.removeprefix("aten::")
-    call = re.compile(rf"(?<![\w:]){re.escape(name)}(?:_symint)?\(")
+    call = re.compile(rf"(?<![\w:.]){re.escape(name)}(?:_symint)?\(")
     for operator, overload, returns, formula in _entries():
         if found := call.search(formula):
             expressions = tuple(_arguments(formula[found.end() :]))
             results = {
                 i: number for i, text in enumerate(expressions) if (number := _number(text, returns)) is not None
             }
-            if results:
+            if results and "grad" in expressions[0]:
                 return Origin(f"aten::{operator}", overload, expressions, results)
     return None
 

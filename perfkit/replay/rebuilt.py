@@ -5,6 +5,7 @@ A recipe is plain data:
     {"operator": "aten::addmm", "overload": "", "seed": 0, "changed": [names of arguments that it changes],
      "arguments": [[name, keyword only, value], ...],
      "gradient": whether its backward pass is what runs, "upstream": the value that it begins with,
+     "source": the text of a generated kernel that runs in the operator's place,
      "forward": a recipe whose results arguments may be, "reference": a recipe that computes the same in fp64}
 
 A value is {"tensor": {"shape", "strides", "dtype", "fill", "bound"}}, {"list": [values]}, {"value": plain},
@@ -28,9 +29,24 @@ UPSTREAM = "(gradient of the result)"  # among the arguments of a recipe that ru
 
 
 def operator_of(recipe: Recipe) -> Any:
-    """The operator's overload in `torch.ops`."""
+    """The operator's overload in `torch.ops`, or the generated kernel of the recipe's source."""
+    if "source" in recipe:
+        return kernel_of(recipe["operator"], recipe["source"])
     namespace, _, name = recipe["operator"].partition("::")
     return getattr(getattr(getattr(torch.ops, namespace), name), recipe["overload"] or "default")
+
+
+def kernel_of(name: str, source: str) -> Callable[..., None]:
+    """A Triton kernel as Inductor launches it, compiled from the source that Inductor wrote."""
+    from torch._inductor.codecache import TritonCodeCache
+
+    kernel: Any = TritonCodeCache.load(name, source)
+    kernel.precompile()
+
+    def launch(*arguments: Any) -> None:
+        kernel.run(*arguments, stream=torch.cuda.current_stream().cuda_stream)
+
+    return launch
 
 
 class Maker:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -12,14 +12,13 @@ import torch
 from perfkit.bench import results, setup
 from perfkit.bench.results import Bench
 from perfkit.bench.run import Options
-from perfkit.bench.subject import Outputs, Subject
-from perfkit.bench.torch_ways import ROUNDING
+from perfkit.bench.subject import Subject
 from perfkit.cost.model import Cost
 from perfkit.errors import RunFailed
 from perfkit.hardware import Ceilings
 from perfkit.kernels.families import cost_model
 from perfkit.readers.kineto.measure.calls import call_of
-from perfkit.replay import attention, fills, rebuilt, ways
+from perfkit.replay import attention, fills, generated, rebuilt, ways
 from perfkit.replay.arguments import NotRebuilt, Rebuilt
 from perfkit.replay.arguments import rebuilt as rebuilt_from
 from perfkit.replay.rebuilt import Recipe, Values
@@ -48,12 +47,11 @@ class Chosen:
 class Replayed(Subject):
     """A recorded call as a subject of a benchmark: its arguments are those of the recipe."""
 
-    recipe: Recipe
-    names: tuple[str, ...]
+    values: Values
 
     def arguments(self, dtype: str, seed: int, sizes: Mapping[str, int], device: str) -> tuple[Any, ...]:
-        """Fresh arguments on `device`, by name, the same for the same seed."""
-        return (rebuilt.Maker(device, seed).arguments(self.recipe),)
+        """The arguments by name, on the device that they were made for."""
+        return (self.values,)
 
 
 def choose(found: Found, device: str, seed: int) -> Chosen:
@@ -83,6 +81,9 @@ def planned(calls: Calls, found: Found, device: str) -> Chosen:
         from perfkit import kernels
 
         kernels.load()
+    if generated.is_generated(calls.operator):
+        made = generated.rebuilt(calls, found.trace, device)
+        return Chosen(calls, made.recipe, tuple(made.stated))
     recipe, stated = _for_device(rebuilt_from(calls, found.list_dtype), device)
     if calls is not found.levels[0]:
         stated.append(f"{found.levels[0].operator} was called by {calls.operator}, which runs here in its place.")
@@ -144,59 +145,53 @@ def replay(
 
 
 def _subject(found: Found, chosen: Chosen, options: Options) -> tuple[Replayed, str, list[str]]:
-    recipe, calls, notes = chosen.recipe, chosen.calls, list[str]()
+    """The subject, its precision, and notes."""
+    recipe, calls = chosen.recipe, chosen.calls
     with torch.no_grad():
         maker = rebuilt.Maker(options.device, options.seed)
         values = maker.arguments(recipe)
         got = rebuilt.outputs(recipe, values)
-        names = tuple(got)
-        if unchecked := _unchecked(recipe, values):
-            notes.append(f"The results are not checked: {unchecked}.")
-            names = ()
-        else:
-            expected = rebuilt.expected(recipe, values, maker)
-            names = tuple(name for name in names if name in expected)
+        expected, unchecked = _expected(recipe, values, maker)
+    names = tuple(name for name in got if name in expected)
     label = _precision(recipe, got, calls, options.device)
     cost = cost_model().cost(call_of(calls.key, found.list_dtype, "tf32" if label == "tf32" else "fp32"))
     terms = _terms(cost, got, values)
-
-    def reference(own: Values) -> Outputs:
-        return rebuilt.expected(recipe, own, rebuilt.Maker(options.device, options.seed)) if names else {}
-
-    tolerance = TOLERANCE.get(label, 0.0)
-    allowed = {label: tolerance, "exact": tolerance}
     subject = Replayed(
         name=recipe["operator"].partition("::")[2],
         formula=f"{recipe['operator']}({', '.join(name for name, _, _ in recipe['arguments'])})",
         sizes=(),
         inputs=lambda *_: (),
-        reference=reference,
+        reference=lambda own: expected,
         cost=lambda arguments: cost if cost and cost.bytes else None,
-        tolerance=allowed,
+        tolerance={label: TOLERANCE.get(label, 0.0)},
         defaults=lambda device: {},
-        ways=tuple(
-            replace(way, tolerance_factor=ROUNDING if ":" not in way.name else way.tolerance_factor)
-            for way in ways.ways_of(recipe, options.device, names)
-        ),
+        ways=ways.ways_of(recipe, options.device, names),
         in_place=bool(recipe["changed"]),
         growth=lambda sizes: max(1.0, math.sqrt(terms / _TERMS)),
-        recipe=recipe,
-        names=names,
+        values=values,
     )
-    return subject, label, notes
+    return subject, label, [f"The results are not checked: {unchecked}."] if unchecked else []
 
 
-def _unchecked(recipe: Recipe, values: Values) -> str:
-    """Why the results cannot be held against fp64; "" where they can."""
-    random = torch.Tag.nondeterministic_seeded in rebuilt.operator_of(recipe).tags
-    if values.get("dropout_p", random):
-        return "they are random"
+def is_random(recipe: Recipe) -> bool:
+    """Return whether the results of two calls differ: random numbers, dropout."""
+    dropped = {name: value.get("value") for name, _, value in recipe["arguments"]}.get("dropout_p")
+    if dropped is not None:
+        return bool(dropped)
+    return "source" not in recipe and torch.Tag.nondeterministic_seeded in rebuilt.operator_of(recipe).tags
+
+
+def _expected(recipe: Recipe, values: Values, maker: rebuilt.Maker) -> tuple[Values, str]:
+    """The results in fp64; none, and why, where they cannot be held against fp64."""
+    if "source" in recipe:
+        return {}, "nothing in fp64 computes what a generated kernel does"
+    if is_random(recipe):
+        return {}, "they are random"
     try:
-        rebuilt.expected(recipe, values, rebuilt.Maker("cpu", 0))
+        return rebuilt.expected(recipe, values, maker), ""
     except (RuntimeError, NotImplementedError) as error:
         first = next(iter(str(error).strip().splitlines()), "").rstrip(".")
-        return f"PyTorch does not compute them in fp64 ({first[:100]})"
-    return ""
+        return {}, f"PyTorch does not compute them in fp64 ({first[:100]})"
 
 
 def _precision(recipe: Recipe, got: Values, calls: Calls, device: str) -> str:

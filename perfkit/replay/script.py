@@ -15,7 +15,7 @@ from perfkit.run_folder import write_whole
 
 def text_of(found: Found, chosen: replay.Chosen, seed: int) -> str:
     """The text of the script. Raises `UsageError` for an operator that is not PyTorch's."""
-    if not chosen.recipe["operator"].startswith("aten::"):
+    if not chosen.recipe["operator"].startswith("aten::") and "source" not in chosen.recipe:
         raise UsageError(f"{chosen.recipe['operator']} is no operator of PyTorch alone.", "Run it without --script.")
     said = replay.recorded(found, chosen, "cpu")
     facts = {
@@ -28,7 +28,7 @@ def text_of(found: Found, chosen: replay.Chosen, seed: int) -> str:
         "arguments": [f"{one.name}: {one.text}{f' ({one.filled})' if one.filled else ''}" for one in said.arguments],
         "not recorded": said.stated,
     }
-    recipe = {"seed": seed, **chosen.recipe}
+    recipe = {"seed": seed, "random": replay.is_random(chosen.recipe), **chosen.recipe}
     parts = [
         f'"""{said.operator} as a trace recorded it, checked against fp64 and timed: python {{file}} [--device cuda]'
         '\n\nWritten by `perfkit bench --script`; needs torch alone.\n"""\n',

@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from perfkit.bench.subject import PYTORCH, Outputs, Prepared, Way
-from perfkit.bench.torch_ways import compiled
+from perfkit.bench.torch_ways import ROUNDING, compiled
 from perfkit.errors import Unavailable
 from perfkit.replay import attention, fitting, rebuilt
 from perfkit.replay.rebuilt import Recipe, Values
@@ -24,6 +25,8 @@ def ways_of(recipe: Recipe, device: str, names: Sequence[str]) -> tuple[Way, ...
     """Every way to run `recipe` on `device`; `names` are those of the results that are compared."""
     kind = device.partition(":")[0]
     found = [_called(PYTORCH, "PyTorch's operator, as recorded", recipe, contextlib.nullcontext, names)]
+    if "source" in recipe:
+        return (replace(found[0], text="the generated kernel, as Inductor launches it"),)
     if not recipe.get("gradient"):
         found.append(_compile_way(recipe, names))
     for name, text, context, other in _libraries(recipe, kind):
@@ -103,7 +106,7 @@ def _called(
             raise Unavailable(f"PyTorch does not offer it for this call: {_first(error)}.") from error
         return [prepared(recipe, values, own, call, names, context)]
 
-    return Way(name, name, text, prepare)
+    return Way(name, name, text, prepare, tolerance_factor=ROUNDING)
 
 
 def prepared(
@@ -153,7 +156,7 @@ def _compile_way(recipe: Recipe, names: Sequence[str]) -> Way:
         reset = prepared(recipe, values, own, lambda: None, names).reset
         return [Prepared(lambda: run(*mine), checked, reset=reset)]
 
-    return Way("compile", "compile", "torch.compile of it alone", prepare)
+    return Way("compile", "compile", "torch.compile of it alone", prepare, tolerance_factor=ROUNDING)
 
 
 def _first(error: Exception) -> str:
