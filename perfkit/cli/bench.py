@@ -30,9 +30,7 @@ def bench(
     ],
     kernel: Annotated[
         int | None,
-        typer.Option(
-            help="Of a trace: the operator behind this row of the report's kernel table.", rich_help_panel=TRACE
-        ),
+        typer.Option(help="Of a trace: the operator of this row of the report's kernel table.", rich_help_panel=TRACE),
     ] = None,
     operator: Annotated[
         str, typer.Option(help="Of a trace: this operator, such as aten::addmm.", rich_help_panel=TRACE)

@@ -62,7 +62,7 @@ def rebuilt(calls: Calls, list_dtype: str) -> Rebuilt:
     known = "::" in calls.operator  # others are functions of autograd, or kernels that a compiler generated
     schemas = torch._C._jit_get_schemas_for_operator(calls.operator) if known else []
     if not schemas:
-        raise NotRebuilt(f"{calls.operator} is no operator of the PyTorch that runs here.", ELSE)
+        raise NotRebuilt(f"The PyTorch that runs here has no operator {calls.operator}.", ELSE)
     if not entries and any(schema.arguments for schema in schemas):
         raise NotRebuilt(f"The trace has no arguments of {calls.operator}.", "Record it with record_shapes=True.")
     fitting = [schema for schema in schemas if _fits(schema, entries, bool(_UNDEFINED.search(calls.operator)))]
@@ -258,7 +258,7 @@ def _torch_dtype(recorded: str) -> str:
 
 
 def value_of(text: str, real: str = "") -> dict[str, Any]:
-    """A number, truth value or list from its text, or the dtype, layout or memory format that a number stands for."""
+    """A number, truth value or list from its text, or the dtype, layout or memory format that a number means."""
     if text.startswith("["):
         return {"value": [_number(part.strip()) for part in text.strip("[]").split(",") if part.strip()]}
     value = _number(text)
@@ -283,4 +283,4 @@ def _number(text: str) -> int | float | bool:
         try:
             return float(text)
         except ValueError as error:
-            raise NotRebuilt(f"The trace has a value that is no number: {text[:40]!r}.", ELSE) from error
+            raise NotRebuilt(f"The trace has an invalid number: {text[:40]!r}.", ELSE) from error

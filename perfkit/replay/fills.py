@@ -19,7 +19,7 @@ _POSITIVE_OF = re.compile(r"^_?(foreach_)?(r?sqrt|log\d*p?|log1p|pow|lgamma|diga
 _UNIT_OF = re.compile(r"^(bernoulli|binary_cross_entropy|logit|asin|acos|atanh|erfinv|multinomial|_sample_dirichlet)")
 _STEPS = re.compile(r"^state_steps?$")
 _INDICES = re.compile(r"^(ind(ex|ices)|idx|source_index|target|labels?)$")
-WHOLE = 100  # integers that are no indices lie below it
+WHOLE = 100  # integers stay below it, unless they are indices
 _WORDS = {
     "normal": "normal, mean 0, deviation 1",
     "positive": "equally likely from 0.5 to 1.5",

@@ -58,7 +58,7 @@ def rebuilt(calls: Calls, trace: Path, device: str) -> Rebuilt:
 
 
 def source_of(name: str, trace: Path) -> str:
-    """The Triton source of a kernel: the file that the trace names, or the generated code beside it.
+    """The Triton source of a kernel: the file that the trace names, or the generated code next to it.
 
     Raises `NotRebuilt` where neither is here.
     """
@@ -67,9 +67,9 @@ def source_of(name: str, trace: Path) -> str:
         text = file.read_text(errors="replace")
         if f"def {name}(" in text:
             return text
-    for beside in sorted({*trace.parent.glob("*.txt"), *trace.parent.glob("*.py")}):
-        if beside.stat().st_size < _LARGEST:
-            found = next(_sources(name, beside.read_text(errors="replace")), None)
+    for near in sorted({*trace.parent.glob("*.txt"), *trace.parent.glob("*.py")}):
+        if near.stat().st_size < _LARGEST:
+            found = next(_sources(name, near.read_text(errors="replace")), None)
             if found is not None:
                 return found
     where = f": it was {file}" if file is not None else ""

@@ -72,7 +72,7 @@ def _entries() -> tuple[tuple[str, str, tuple[str, ...], str], ...]:
 
 
 def _arguments(text: str) -> Iterator[str]:
-    """The arguments of a call, from behind its opening bracket to the closing one."""
+    """The arguments of a call, between its brackets."""
     depth, start = 0, 0
     for at, letter in enumerate(text):
         if letter in "([{":

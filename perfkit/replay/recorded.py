@@ -40,7 +40,7 @@ RECORD = "Give one by name with --operator aten::addmm."
 class Calls:
     """Calls of one operator with the same arguments: how long each took in ns, and what they launched.
 
-    `others` is the number of further kinds of calls that were asked for, which took less time in all.
+    `others` is the number of further kinds of calls that were asked for, which took less time together.
     """
 
     operator: str
@@ -55,7 +55,7 @@ class Calls:
 
 @dataclass(frozen=True)
 class Found:
-    """What was asked for of a trace: the operator that launched it, then those around that one.
+    """An operator that was asked for in a trace, as `levels`: what launched the kernels, then the operators around it.
 
     `device` is the trace's name of the device, "" where it has none. `list_dtype` is perfkit's name of the dtype that
     most of the trace's tensors have: that of a list of tensors is not recorded.

@@ -65,7 +65,7 @@ def rebuildable(found: Found, device: str) -> Chosen:
 
 
 def _first(found: Found, choose: Callable[[Calls], Chosen]) -> Chosen:
-    """The first of the levels that can be chosen. Raises `NotRebuilt` for the innermost where there is none."""
+    """The first of the levels that can be chosen. Raises `NotRebuilt` for the innermost otherwise."""
     reasons: list[NotRebuilt] = []
     for calls in found.levels:
         try:
@@ -223,7 +223,7 @@ def _terms(cost: Cost | None, got: Values, values: Values) -> float:
 
 
 def recorded(found: Found, chosen: Chosen, device: str) -> results.Recorded:
-    """What the trace says of the chosen calls, and what was rebuilt of their arguments."""
+    """The trace's own time of the chosen calls, and their arguments as they were rebuilt."""
     calls = chosen.calls
     here = torch.cuda.get_device_name(device) if device != "cpu" else ""
     return results.Recorded(

@@ -16,7 +16,9 @@ from perfkit.run_folder import write_whole
 def text_of(found: Found, chosen: replay.Chosen, seed: int) -> str:
     """The text of the script. Raises `UsageError` for an operator that is not PyTorch's."""
     if not chosen.recipe["operator"].startswith("aten::") and "source" not in chosen.recipe:
-        raise UsageError(f"{chosen.recipe['operator']} is no operator of PyTorch alone.", "Run it without --script.")
+        raise UsageError(
+            f"{chosen.recipe['operator']} is not an operator of PyTorch alone.", "Run it without --script."
+        )
     said = replay.recorded(found, chosen, "cpu")
     facts = {
         "operator": said.operator,
@@ -46,8 +48,8 @@ def text_of(found: Found, chosen: replay.Chosen, seed: int) -> str:
 
 
 def _body(source: str) -> str:
-    """A module's text behind its imports."""
-    lines = source.splitlines()
+    """A module's text after its imports."""
+    lines = [line for line in source.splitlines() if not line.startswith(("RECIPE:", "TRACE:"))]
     last = max(i for i, line in enumerate(lines) if line.startswith(("import ", "from ")))
     ends = next((i for i in range(last, len(lines)) if lines[i].rstrip() == ")" or "(" not in lines[last]), last)
     return "\n".join(lines[ends + 1 :])

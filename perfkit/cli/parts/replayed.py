@@ -17,7 +17,7 @@ HOW = "Name one: --kernel 1, or --operator aten::addmm."
 
 @dataclass(frozen=True)
 class Asked:
-    """What of which trace is to run again: a row of the kernel table, or an operator; and where its script goes."""
+    """The row of the kernel table, or the operator, of a trace that runs again, and where its script goes."""
 
     trace: Path
     kernel: int | None

@@ -31,7 +31,7 @@ def sections(bench: Bench) -> Iterator[Section]:
                 figures("calls", [said.ns.n], "count"),
                 words("module", [clean(said.module, 60) or units.ABSENT], priority=2),
                 words("pass", [clean(said.pass_name, 30) or units.ABSENT], priority=3),
-                notes=_notes(said, bench.device_name or bench.device),
+                notes=_notes(said),
             )
         )
     yield Section(
@@ -61,7 +61,7 @@ def comparison(bench: Bench) -> Iterator[str]:
         yield f"The trace has {time} for one call: {span} of PyTorch's own operator here, on the same kind of device."
 
 
-def _notes(said: Recorded, here: str) -> list[str]:
+def _notes(said: Recorded) -> list[str]:
     notes = []
     if said.kernels:
         more = f" and {len(said.kernels) - _NAMED} more" if len(said.kernels) > _NAMED else ""
@@ -69,7 +69,5 @@ def _notes(said: Recorded, here: str) -> list[str]:
         notes.append(f"One call is the time of all kernels that it launched: {shown}{more}.")
     if said.others:
         kinds = "1 more kind of call" if said.others == 1 else f"{said.others} more kinds of calls"
-        notes.append(f"{kinds} with other arguments took less time in all.")
-    if not said.comparable:
-        notes.append(f"Recorded on another device than {here}: its time stands here for information alone.")
+        notes.append(f"{kinds} with other arguments took less time together.")
     return notes
