@@ -66,7 +66,9 @@ def _bound(name: str, values: Values) -> int:
         return int(number["value"])
     shapes = [v["tensor"]["shape"] for n, v in values.items() if "tensor" in v and n in ("weight", "self", "input")]
     if name in ("target", "label", "labels"):
-        own = next((v["tensor"]["shape"] for n, v in values.items() if n in ("self", "input") and "tensor" in v), [])
+        own: list[int] = next(
+            (v["tensor"]["shape"] for n, v in values.items() if n in ("self", "input") and "tensor" in v), []
+        )
         return int(own[1] if len(own) > 1 else own[0] if own else 1)
     if not shapes or not shapes[0]:
         return 1
