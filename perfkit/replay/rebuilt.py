@@ -38,9 +38,9 @@ def operator_of(recipe: Recipe) -> Any:
 
 def kernel_of(name: str, source: str) -> Callable[..., None]:
     """A Triton kernel as Inductor launches it, compiled from the source that Inductor wrote."""
-    from torch._inductor.codecache import TritonCodeCache
+    from torch._inductor.codecache import PyCodeCache
 
-    kernel: Any = TritonCodeCache.load(name, source)
+    kernel: Any = getattr(PyCodeCache.load(source), name)
     kernel.precompile()
 
     def launch(*arguments: Any) -> None:
@@ -68,7 +68,7 @@ class Maker:
             with torch.no_grad():
                 found = operator_of(forward)(*positional(forward, inner := self.arguments(forward, made)),
                                              **keywords(forward, inner))  # fmt: skip
-            self.forward = found if isinstance(found, tuple | list) else (found,)
+            self.forward = tuple(found) if isinstance(found, tuple | list) else (found,)
         for name, _, value in waiting:
             made[name] = self.forward[value["result"]]
         ordered = {name: made[name] for name, _, _ in recipe["arguments"]}
@@ -112,7 +112,7 @@ class Maker:
 
 def filled(count: int, dtype: torch.dtype, fill: str, bound: int, generator: torch.Generator) -> Tensor:
     """`count` numbers of a distribution: normal, positive (0.5 to 1.5), unit (0 to 1), rising, or a whole constant."""
-    place = {"device": generator.device, "generator": generator}
+    place: dict[str, Any] = {"device": generator.device, "generator": generator}
     if fill in ("zero", "one"):
         return torch.full((count,), int(fill == "one"), dtype=dtype, device=generator.device)
     if fill == "rising":  # from 0 to the bound in equal steps, as offsets of bags of equal size
@@ -132,7 +132,9 @@ def widened(value: Any) -> Any:
     if isinstance(value, list):
         return [widened(one) for one in value]
     if isinstance(value, Tensor):
-        return value.double() if value.is_floating_point() else value.cdouble() if value.is_complex() else value
+        return (
+            value.double() if value.is_floating_point() else value.to(torch.complex128) if value.is_complex() else value
+        )
     return torch.float64 if isinstance(value, torch.dtype) and value.is_floating_point else value
 
 
@@ -182,7 +184,7 @@ def gradient_of(
 
 def results(recipe: Recipe, result: Any, arguments: Values) -> Values:
     """The tensors that a call gave, by number, and the arguments that it changed, by name."""
-    found = {}
+    found: Values = {}
     changed = [arguments[name] for name in recipe["changed"]]
     for name, value in zip(recipe["changed"], changed, strict=True):
         found.update(_numbered(name, value))
