@@ -61,10 +61,10 @@ def check(maker: Maker, arguments: dict[str, Any]) -> bool:
         return True
     right = True
     for name in (name for name in got if name in wanted):
-        error = largest_error(got[name].reshape(wanted[name].shape), wanted[name])
-        fine = error <= ALLOWED.get(got[name].dtype, 0.0)
+        largest = largest_error(got[name].reshape(wanted[name].shape), wanted[name])
+        fine = largest <= ALLOWED.get(got[name].dtype, 0.0)
         right = right and fine
-        print(f"{name}: largest error {error:.1e}, {'right' if fine else 'WRONG'}")
+        print(f"{name}: largest error {largest:.1e}, {'right' if fine else 'WRONG'}")
     return right
 
 
