@@ -8,7 +8,7 @@ For docs/replay.md. Nothing is run: an operator counts where its arguments becom
 from __future__ import annotations
 
 import argparse
-from collections import Counter
+from collections import defaultdict
 from pathlib import Path
 
 from perfkit.errors import PerfkitError
@@ -16,17 +16,21 @@ from perfkit.replay import replay
 from perfkit.replay.recorded import Trace
 
 
-def shares(path: Path, device: str) -> tuple[Counter[str], Counter[str]]:
+def shares(path: Path, device: str) -> tuple[dict[str, float], dict[str, float]]:
     """Time in ns of the operators that can be rebuilt, by name, and of the rest by reason."""
     trace = Trace(path)
-    rebuilt: Counter[str] = Counter()
-    left: Counter[str] = Counter()
+    rebuilt: defaultdict[str, float] = defaultdict(float)
+    left: defaultdict[str, float] = defaultdict(float)
     for number, group in enumerate(trace.kernel_groups(), 1):
         try:
             rebuilt[replay.rebuildable(trace.by_kernel(number), device).calls.operator] += group.time_ns
         except PerfkitError as error:
             left[error.message.replace(f"Kernel {number}", "Kernel")] += group.time_ns
     return rebuilt, left
+
+
+def _sorted(times: dict[str, float]) -> list[tuple[str, float]]:
+    return sorted(times.items(), key=lambda pair: -pair[1])
 
 
 def main() -> None:
@@ -42,9 +46,9 @@ def main() -> None:
         except PerfkitError as error:
             print(f"{path.name}: {error}")
             continue
-        total = (rebuilt.total() + left.total()) or 1.0
-        print(f"{path.name}: {rebuilt.total() / total:.1%} of the kernel time, {len(rebuilt)} operators")
-        for name, ns in [*rebuilt.most_common(), *left.most_common()] if given.operators else ():
+        total = (sum(rebuilt.values()) + sum(left.values())) or 1.0
+        print(f"{path.name}: {sum(rebuilt.values()) / total:.1%} of the kernel time, {len(rebuilt)} operators")
+        for name, ns in [*_sorted(rebuilt), *_sorted(left)] if given.operators else ():
             print(f"    {ns / total:6.1%}  {'' if name in rebuilt else 'not: '}{name}")
 
 

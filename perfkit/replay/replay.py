@@ -18,7 +18,7 @@ from perfkit.errors import RunFailed
 from perfkit.hardware import Ceilings
 from perfkit.kernels.families import cost_model
 from perfkit.readers.kineto.measure.calls import call_of
-from perfkit.replay import attention, fills, generated, rebuilt, ways
+from perfkit.replay import attention, fills, fitting, generated, rebuilt, ways
 from perfkit.replay.arguments import NotRebuilt, Rebuilt
 from perfkit.replay.arguments import rebuilt as rebuilt_from
 from perfkit.replay.rebuilt import Recipe, Values
@@ -178,7 +178,7 @@ def is_random(recipe: Recipe) -> bool:
     dropped = {name: value.get("value") for name, _, value in recipe["arguments"]}.get("dropout_p")
     if dropped is not None:
         return bool(dropped)
-    return "source" not in recipe and torch.Tag.nondeterministic_seeded in rebuilt.operator_of(recipe).tags
+    return "source" not in recipe and bool(torch.Tag.nondeterministic_seeded in rebuilt.operator_of(recipe).tags)
 
 
 def _expected(recipe: Recipe, values: Values, maker: rebuilt.Maker) -> tuple[Values, str]:
@@ -210,7 +210,7 @@ def _tensors(recipe: Recipe) -> list[Any]:
 
 
 def _shapes(recipe: Recipe) -> Recipe:
-    return ways.fitting.without_forward(recipe)
+    return fitting.without_forward(recipe)
 
 
 def _terms(cost: Cost | None, got: Values, values: Values) -> float:
