@@ -260,6 +260,25 @@ class Wait(msgspec.Struct, frozen=True):
     time_ns: float
 
 
+class CounterUse(msgspec.Struct, frozen=True, kw_only=True):
+    """Counters sampled while the kernels of a step, pass or family ran, over the whole device; shares from 0 to 1.
+
+    They are over `covered_ns` of `busy_ns`, over the whole capture; None: the capture lacks the counter.
+    """
+
+    of: str
+    key: str
+    busy_ns: float
+    covered_ns: float
+    dram_read: float | None = None
+    dram_write: float | None = None
+    dram: float | None = None
+    l2: float | None = None
+    tensor: float | None = None
+    sm: float | None = None
+    dram_bytes: float | None = None
+
+
 class Coverage(msgspec.Struct, kw_only=True):
     """Shares of kernel time, 0 to 1: placed in a pass, in a layer or module, with FLOP, bytes and counters."""
 
@@ -361,6 +380,7 @@ class BackendReport(msgspec.Struct, kw_only=True):
     fusion: Fusion | None = None  # of a backend that runs operator by operator
     # By pass of a backend with generated kernels: kernels, ns, bytes and efficiency of the remaining fusible work.
     compiled: dict[str, tuple[float, float, float | None, float | None]] | None = None
+    counters: list[CounterUse] = []  # sampled over the capture, by step, pass and family
     hot: list[HotKernel] = []  # of kernels with counted instructions, the most time first
     advice: list[Advice] = []  # NVIDIA's, by kernel
     missing: list[Missing] = []

@@ -20,7 +20,7 @@ from perfkit.analysis.report.memory import holders
 from perfkit.analysis.report.modules import module_tree
 from perfkit.analysis.report.rows import in_steps, marked_for, rows_of
 from perfkit.analysis.report.serving import serving
-from perfkit.analysis.results import Accounting, BackendReport, Group, Interval, Missing
+from perfkit.analysis.results import Accounting, BackendReport, CounterUse, Group, Interval, Missing
 from perfkit.analysis.roofline import counters
 from perfkit.analysis.roofline.roof import ARITHMETIC, TOLERANCE, Booleans
 from perfkit.analysis.roofline.withheld import ON_GPU
@@ -132,6 +132,7 @@ def profiled(
         serving=serving(table.facts),
         loading=loadings(table.facts),
         lines=source_lines.table(table.facts, len(table.facts.get("step_ns") or []) or 1),
+        counters=msgspec.convert(table.facts.get("counters") or [], list[CounterUse]),
         hot=[hot_kernel(code) for code in table.recorded.get(CODE) or ()],
     )
     frame = in_steps(table)

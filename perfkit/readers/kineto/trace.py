@@ -15,6 +15,7 @@ import numpy as np
 
 from perfkit import table
 from perfkit.cost import CostModel, TensorSpec
+from perfkit.readers import counters
 from perfkit.readers.columns import Coded, integers
 from perfkit.readers.finish import finish, hidden, uncosted
 from perfkit.readers.kineto import checks
@@ -79,7 +80,7 @@ def read_trace(
         path,
     )
     with collector_off():
-        columns, facts, warnings, recorded = _measured(path, known, expected, whole, layers)
+        columns, facts, warnings, recorded, tracks = _measured(path, known, expected, whole, layers)
         names, shapes = columns["name"], columns["shapes"]
         # By now the events are gone: of a large trace they take as much memory as the table.
         if (rank := rank_of(facts)) is not None:
@@ -92,13 +93,15 @@ def read_trace(
         warnings += uncosted({**columns, "name": names, "duration_ns": counted}) + hidden(shapes, counted)
         built = table.build(columns, warnings, {"path": str(path), "reader": READER}, facts)
         built.recorded = recorded
+        counters.add(tracks, built)
         return built
 
 
 def _measured(
     path: Path, known: Known, expected: checks.Expected | None, whole: bool, layers: str
-) -> tuple[dict[str, Any], dict[str, Any], list[str], dict[str, Recorded]]:
-    """Return columns, facts, warnings, and with `whole` what else the trace holds. Raises `UnusableProfile`."""
+) -> tuple[dict[str, Any], dict[str, Any], list[str], dict[str, Recorded], list[counters.Track]]:
+    """Return columns, facts, warnings, with `whole` what else the trace holds, and counters. Raises
+    `UnusableProfile`."""
     events = read_events(path, wanted(known.costs, known.declared))
     placed = place(events.host, events.device)
     found = measure(events, placed, known)
@@ -117,7 +120,7 @@ def _measured(
     if len(events.memory):
         found.facts["memory"] = msgspec.to_builtins(holders(events, placed, layers))
     recorded = {"profile": Recorded.of(events, placed.launch, path)} if whole else {}
-    return found.columns, found.facts, warnings, recorded
+    return found.columns, found.facts, warnings, recorded, events.counters
 
 
 def _warnings(events: Events, placed: Placed, measured: Measured) -> list[str]:

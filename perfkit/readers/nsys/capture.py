@@ -15,8 +15,10 @@ import numpy as np
 from perfkit import table, units
 from perfkit.cost import CostModel
 from perfkit.errors import InputError
+from perfkit.readers import counters
 from perfkit.readers.finish import finish
 from perfkit.readers.intervals import by_cause_alone
+from perfkit.readers.nsys import metrics as nsys_metrics
 from perfkit.readers.nsys import occupancy as nsys_occupancy
 from perfkit.readers.nsys import rank as nsys_rank
 from perfkit.readers.nsys import timeline as nsys_timeline
@@ -74,7 +76,7 @@ def read_export(path: Path, *, source: Path | None = None) -> table.KernelTable:
             raise _nothing_ran(calls, shown, _diagnostics(database))
         ranges = read_ranges(database, int(max(activity.end.max(), calls.end.max(initial=activity.end.max()))))
         warnings = _warnings(database, activity, calls, ranges)
-        limits = nsys_occupancy.read_limits(database)
+        limits, tracks = nsys_occupancy.read_limits(database), nsys_metrics.read_tracks(database)
         facts = {
             "synchronisation": nsys_timeline.synchronisations(database, calls),
             "gpus": _gpus(database),
@@ -85,7 +87,10 @@ def read_export(path: Path, *, source: Path | None = None) -> table.KernelTable:
             facts["distributed"] = said
     columns = measured(activity)
     columns.update(nsys_occupancy.columns(activity, limits))
-    return assemble(activity, calls, ranges, columns, facts, warnings, {"path": str(shown), "reader": READER})
+    made = assemble(activity, calls, ranges, columns, facts, warnings, {"path": str(shown), "reader": READER})
+    bandwidth = {gpu["id"]: float(gpu["memoryBandwidth"]) for gpu in facts["gpus"] if gpu["memoryBandwidth"]}
+    counters.add(tracks, made, bandwidth, int(activity.start.min()))
+    return made
 
 
 def assemble(

@@ -50,7 +50,17 @@ from perfkit.readers.kineto.decode.events import (
     Marks,
     Message,
 )
-from perfkit.readers.kineto.decode.typed import MEMORY, NOTHING, Args, Complete, Event, FlowStart
+from perfkit.readers.kineto.decode.typed import (
+    MEMORY,
+    NOTHING,
+    Args,
+    Complete,
+    Event,
+    FlowStart,
+)
+from perfkit.readers.kineto.decode.typed import (
+    Counter as CounterEvent,
+)
 
 _LATEST = 2.0**52  # ns after the first event, 52 days: up to here sums of times are exact
 _CODES = {"name": np.int32, "kind": np.int8, "device": np.int32, "stream": np.int32}
@@ -72,6 +82,7 @@ class Collector:
         self._number_of, self._three_of = Memo(small_of), lru_cache(None)(three_of)
         self.unread: Counter[str] = Counter()  # events that last, by categories that no reader knows
         self.memory = Memory()
+        self.counters: list[CounterEvent] = []
         self._lane_of: dict[int | str, Memo] = {}  # by process, for pieces with only one
 
     def add(self, events: Sequence[Event]) -> None:
@@ -89,6 +100,7 @@ class Collector:
             self.memory.add([e for e in moments.of(events) if e.name == MEMORY])
         if neither.count:
             others = [e.cat for e in neither.of(events) if type(e) is Complete]
+            self.counters += [e for e in neither.of(events) if type(e) is CounterEvent]
             self.unread.update(cat.value for cat in others if cat.name == UNREAD)
 
     def finish(self) -> tuple[HostEvents, DeviceEvents]:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
+
 from perfkit.errors import InputError
+from perfkit.readers.counters import Track, measure_of, tracks_of
 from perfkit.readers.kineto.decode.collect import Collector
 from perfkit.readers.kineto.decode.events import DeviceEvents, HostEvents, MemoryEvents
 from perfkit.readers.kineto.decode.stream import RECORD, read_text
-from perfkit.readers.kineto.decode.typed import About, decode
+from perfkit.readers.kineto.decode.typed import About, Counter, decode
 
 _FEW = 0.01  # of the events
+_DEVICES = 64  # a process id below this is a device's
 
 
 @dataclass(frozen=True)
@@ -28,6 +32,7 @@ class Events:
     device: DeviceEvents
     memory: MemoryEvents
     about: About
+    counters: list[Track] = field(default_factory=list)
 
 
 def read_events(path: Path, wanted: Callable[[str], bool]) -> Events:
@@ -53,7 +58,27 @@ def _read(path: Path, text: Iterable[bytes], wanted: Callable[[str], bool]) -> E
     about.unread = {word: n for word, n in collector.unread.items() if n > _FEW * about.events}
     about.first_ns = round(collector.origin_us * 1e3)
     about.origin_ns += about.first_ns
-    return Events(host, device, memory, about)
+    return Events(host, device, memory, about, counter_tracks(collector.counters, collector.origin_us))
+
+
+def counter_tracks(events: Sequence[Counter], origin_us: float) -> list[Track]:
+    """The counter tracks of a trace: one for each number in the events of a name, of the device that its process is.
+
+    An event says how the counter is from then on; a track, how it was until then: each takes the value before it.
+    """
+    samples: dict[tuple[str, int], list[tuple[float, float]]] = {}
+    for event in events:
+        device = event.pid if isinstance(event.pid, int) and 0 <= event.pid < _DEVICES else -1
+        for key, value in event.args.items():
+            if isinstance(value, int | float) and not isinstance(value, bool):
+                alone = len(event.args) == 1 and not measure_of(key)
+                name = event.name if alone else key if measure_of(key) else f"{event.name} {key}".strip()
+                samples.setdefault((name, device), []).append((event.ts, float(value)))
+    return tracks_of(
+        (name, device, np.rint((ts - origin_us) * 1e3).astype(np.int64), np.append(np.nan, value[:-1]))
+        for (name, device), found in samples.items()
+        for ts, value in [np.array(sorted(found)).T]
+    )
 
 
 def _foreign(path: Path, about: About) -> InputError:

@@ -138,17 +138,27 @@ class Instant(msgspec.Struct, gc=False, frozen=True, tag_field="ph", tag="i"):
     args: MemoryArgs = MemoryArgs()
 
 
+class Counter(msgspec.Struct, gc=False, frozen=True, tag_field="ph", tag="C"):
+    """Values of counters from a moment on, by name; `pid` may be that of a device."""
+
+    cat: ClassVar[Category] = Category.OTHER
+    name: str = ""
+    pid: int | str = 0
+    ts: float = 0.0
+    args: dict[str, Any] = {}
+
+
 class _PassedOver(msgspec.Struct):
-    """Names of threads, counters, begin and end pairs, …: nothing in them is read."""
+    """Names of threads, begin and end pairs, …: nothing in them is read."""
 
     cat: ClassVar[Category] = Category.OTHER
 
 
 _OTHERS = tuple(
     msgspec.defstruct(f"Phase_{phase}", [], bases=(_PassedOver,), tag_field="ph", tag=phase, gc=False)
-    for phase in "MICBEbentPNODRcvV()"
+    for phase in "MIBEbentPNODRcvV()"
 )
-Event = Complete | FlowStart | FlowEnd | Instant
+Event = Complete | FlowStart | FlowEnd | Instant | Counter
 _Any: Any = functools.reduce(operator.or_, _OTHERS, Event)
 
 
