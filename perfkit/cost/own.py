@@ -73,7 +73,7 @@ def load(path: str) -> None:
     """Run the Python file at `path`, once, which registers costs. Raises `InputError` where it cannot be run."""
     spec = importlib.util.spec_from_file_location("perfkit_costs", path) if Path(path).is_file() else None
     if spec is None or spec.loader is None:
-        raise InputError(f"{path} is no Python file of costs.", "Give a .py that calls perfkit.register_cost.")
+        raise InputError(f"{path} is not a Python file of costs.", "Give a .py that calls perfkit.register_cost.")
     before = dict(_REGISTERED)
     try:
         spec.loader.exec_module(importlib.util.module_from_spec(spec))
@@ -98,7 +98,7 @@ def own_cost(function: CostFunction, call: Call) -> Cost:
     if not isinstance(cost, Cost):
         raise WrongCost(f"gave {type(cost).__name__}, not a perfkit.cost.Cost")
     if unknown := sorted(set(cost.flop) - UNITS):
-        raise WrongCost(f"names {unknown[0]}, which is no unit: such as vector_fp32 or matrix_bf16")
+        raise WrongCost(f"names {unknown[0]}, which is not a unit such as vector_fp32 or matrix_bf16")
     named = {**cost.flop, "bytes_read": cost.bytes_read, "bytes_written": cost.bytes_written}
     for name, value in named.items():
         if isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -144,6 +144,9 @@ class _Formula:
         return Cost({matrix_unit(real, call.matmul_precision): flop}, math.nan, math.nan)
 
 
+_NEITHER = Cost({}, math.inf, math.inf)  # of several costs
+
+
 def of_recorded(
     found: list[list[Any]], call_of: Callable[[str, dict[str, Any]], Call]
 ) -> tuple[dict[str, CostFunction], dict[str, str]]:
@@ -156,17 +159,20 @@ def of_recorded(
     for name, arguments, said in found:
         of_name = known.setdefault(name, {})
         if isinstance(said, str):
-            problems[name] = f"the registered cost of {name} is left out: it {said}"
-        else:
-            of_name[_key(call_of(name, arguments))] = Cost(*said)
+            problems[name] = said
+            continue
+        key, cost = _key(call_of(name, arguments)), Cost(*said)
+        if of_name.setdefault(key, cost) != cost:  # launches that a trace does not distinguish
+            problems[name] = f"the work of {name} is not known: launches of one grid had different arguments"
+            of_name[key] = _NEITHER
     return {name: functools.partial(_looked_up, costs) for name, costs in known.items() if costs}, problems
 
 
 def _looked_up(costs: Mapping[str, Cost], call: Call) -> Cost:
-    try:
-        return costs[_key(call)]
-    except KeyError:
-        raise WrongCost("was worked out for no call with these shapes") from None
+    found = costs.get(_key(call), _NEITHER)
+    if found is _NEITHER:
+        raise WrongCost("was worked out for no call like this one")
+    return found
 
 
 def _key(call: Call) -> str:

@@ -17,7 +17,7 @@ _MOST = 1000  # kinds of calls of one name
 
 def recorded(trace: Path) -> list[list[Any]]:
     """For each kind of call in the `trace` of an operator or kernel with a registered cost: its name, the arguments as
-    in the trace, and FLOP by unit, bytes read and written; or in place of these why there is no cost, as text.
+    in the trace, and FLOP by unit, bytes read and written; or in place of these a sentence on why there is no cost.
 
     Empty where nothing is registered, without a look at the trace.
     """
@@ -35,7 +35,7 @@ def recorded(trace: Path) -> list[list[Any]]:
                 cost = own.own_cost(function, call_of(name, arguments))
                 found.append([name, arguments, [dict(cost.flop), cost.bytes_read, cost.bytes_written]])
             except own.WrongCost as error:
-                found.append([name, arguments, str(error)])
+                found.append([name, arguments, f"the registered cost of {name} is left out: it {error}"])
     return found
 
 

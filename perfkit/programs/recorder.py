@@ -25,6 +25,7 @@ from perfkit.programs.loading import Loads
 from perfkit.programs.order import TRACE, Order, Result
 from perfkit.programs.paging import paging
 from perfkit.programs.session import STAYS, Session, why_attached
+from perfkit.programs.triton_launches import TritonLaunches
 
 WARMING, STARTING, RECORDING, LINING, DONE = "warming", "starting", "recording", "lining", "done"
 
@@ -41,6 +42,7 @@ class Recorder:
         self.lines = LineStep(order, folder, self.result)
         self.held = Held()
         self.loads = Loads(folder)
+        self.launches = TritonLaunches()
         self._arrived = time.monotonic()
         self.in_step = False
         self._forget()
@@ -145,6 +147,7 @@ class Recorder:
         self.outer_pass = ""  # what lies outside of calls of modules may be anything
         self.session.arm(profilers.gpu_there(), self.order.memory)
         self.session.record()
+        self.launches.begin()
         self.state = RECORDING
         self._begin_step()
 
@@ -152,6 +155,7 @@ class Recorder:
         synchronize()
         self.result.found += 1
         self.session.record()
+        self.launches.begin()
         self.state = RECORDING
         self._begin_step()
 
@@ -183,6 +187,7 @@ class Recorder:
             self.result.device = "cuda" if on_gpu() else "cpu"
         self.state = DONE
         self._open.close()
+        self.launches.end()
         self.session.add(self.held)
         profiler = self.session.stop(goes_on)
         if profiler is None or not self.result.step_ns:

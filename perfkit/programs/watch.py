@@ -286,7 +286,10 @@ class Watcher:
             self.recorder.loads.write()
             result.compiled = self._compilation.content()
             self._compilation.write(self.recorder.folder)
-            result.costs = own_costs.recorded(self.recorder.folder / TRACE)
+            registered = own_costs.recorded(self.recorder.folder / TRACE)
+            known = {name for name, *_ in registered}
+            of_triton = [one for one in self.recorder.launches.costs() if one[0] not in known]
+            result.costs = [*registered, *of_triton]
 
     def _guarded(self, action: Callable[[], None]) -> None:
         try:

@@ -96,7 +96,7 @@ def test_what_an_operator_calls_is_in_its_cost(tmp_path: Path, on_gpu: bool) -> 
         (lambda call: Cost({}, math.nan), "gave nan for bytes_read, which is not a number"),
         (lambda call: Cost({}, math.inf), "gave inf for bytes_read"),
         (lambda call: Cost({"vector_fp32": "7"}), "gave str for vector_fp32, not a number"),
-        (lambda call: Cost({"gpu": 1.0}), "names gpu, which is no unit"),
+        (lambda call: Cost({"gpu": 1.0}), "names gpu, which is not a unit"),
         (lambda call: 12.0, "gave float, not a perfkit.cost.Cost"),
         (lambda call: Cost({"vector_fp32": call.tensor(9).numel}), "raised TypeError: mylib::scale: argument 9"),
     ],
@@ -108,7 +108,7 @@ def test_a_wrong_function_is_a_sentence_and_its_row_unknown(tmp_path: Path, func
     assert [w for w in warnings if w.startswith(f"the registered cost of mylib::scale is left out: it {why}")]
 
 
-def test_what_is_no_cost_is_refused() -> None:
+def test_wrong_registrations_are_refused() -> None:
     for name, function in (("", scale), ("mylib::scale", 7)):
         with pytest.raises(UsageError):
             perfkit.register_cost(name, function)  # type: ignore[arg-type]
@@ -159,7 +159,7 @@ def test_a_file_of_costs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         own.load.cache_clear()
         with pytest.raises(InputError, match=why):
             own.load(str(file.with_name("wrong.py")))
-    with pytest.raises(InputError, match="is no Python file of costs"):
+    with pytest.raises(InputError, match="is not a Python file of costs"):
         own.load(str(tmp_path / "none.py"))
 
 
@@ -169,7 +169,7 @@ def test_the_command_line(tmp_path: Path, run_cli: Any) -> None:
     shown = run_cli(["report", str(trace), "--costs", str(file), "--json"])
     assert shown.rc == 0 and json.loads(shown.stdout)["backends"][0]["counted_flop"] == 64
     wrong = run_cli(["report", str(trace), "--costs", str(tmp_path / "none.py")])
-    assert wrong.rc == 2 and "is no Python file of costs" in wrong.stderr
+    assert wrong.rc == 2 and "is not a Python file of costs" in wrong.stderr
 
 
 def test_what_a_program_leaves_of_its_costs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,7 +40,7 @@ def read(path: Path) -> list[KernelCode]:
     if codes:
         return codes
     if table.facts.get("tool") != "ncu":
-        raise InputError(f"{path} is no report of Nsight Compute, and holds no instructions.", "Give a .ncu-rep.")
+        raise InputError(f"{path} is not a report of Nsight Compute and holds no instructions.", "Give a .ncu-rep.")
     if table.source.get("reader") == "ncu-csv":
         raise InputError(
             f"{path} has a row a kernel, and nothing of its instructions.",

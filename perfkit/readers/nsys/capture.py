@@ -76,10 +76,11 @@ def read_export(path: Path, *, source: Path | None = None) -> table.KernelTable:
             raise _nothing_ran(calls, shown, _diagnostics(database))
         ranges = read_ranges(database, int(max(activity.end.max(), calls.end.max(initial=activity.end.max()))))
         warnings = _warnings(database, activity, calls, ranges)
+        gpus = _gpus(database)
         limits, tracks = nsys_occupancy.read_limits(database), nsys_metrics.read_tracks(database)
         facts = {
             "synchronisation": nsys_timeline.synchronisations(database, calls),
-            "gpus": _gpus(database),
+            "gpus": gpus,
             "capture": _capture(database),
             "origin_ns": nsys_rank.began(database) + int(activity.start.min()),
         }
@@ -88,7 +89,7 @@ def read_export(path: Path, *, source: Path | None = None) -> table.KernelTable:
     columns = measured(activity)
     columns.update(nsys_occupancy.columns(activity, limits))
     made = assemble(activity, calls, ranges, columns, facts, warnings, {"path": str(shown), "reader": READER})
-    bandwidth = {gpu["id"]: float(gpu["memoryBandwidth"]) for gpu in facts["gpus"] if gpu["memoryBandwidth"]}
+    bandwidth = {gpu["id"]: float(gpu["memoryBandwidth"]) for gpu in gpus if gpu["memoryBandwidth"]}
     counters.add(tracks, made, bandwidth, int(activity.start.min()))
     return made
 
