@@ -123,6 +123,7 @@ def capture(
     from perfkit.cli.parts.output import Wanted, json_of
     from perfkit.errors import UsageError
 
+    options.use_costs(costs)
     given = {"set": counter_set != "metrics", "clock_control": clock_control != "none",
              "cache_control": cache_control != "all", "kernel_name": kernel_name, "launch_skip": launch_skip,
              "launch_count": launch_count}  # fmt: skip

@@ -146,6 +146,7 @@ def compare(
     from perfkit.compare.metrics import Rule
     from perfkit.errors import UsageError
 
+    options.use_costs(costs)
     texts = list(targets or [])
     limits = gate.parse(fail_on or [])
     if on_cannot_tell not in _ON_CANNOT_TELL:

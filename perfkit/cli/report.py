@@ -61,6 +61,7 @@ def report(
     write = styles.choose(style, layers, pass_names, as_json)
     _check_counters(counters, paths, style)
     _check_costs(costs, paths)
+    options.use_costs(costs)
     if write:
         styles.report(paths, out, write, ".json" if as_json else ".txt")
         return 0

@@ -117,6 +117,7 @@ def run(
     from perfkit.workloads import loader
     from perfkit.workloads.settings import resolve_settings
 
+    options.use_costs(costs)
     answer = json_of(as_json, brief)
     sizes, profiler = options.whole_numbers("--batch-size", given.pop("batch_size")), given["profiler"]
     if len(sizes) > 1:

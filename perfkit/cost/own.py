@@ -58,12 +58,13 @@ def _register(name: str, function: _F | Cost) -> Any:
     return function
 
 
-def registered() -> Mapping[str, CostFunction]:
-    """All registered costs by name: those of this process, of the file that `--costs` named, and torch's formulas.
+def registered(of_file: bool = True) -> Mapping[str, CostFunction]:
+    """All registered costs by name: those of this process, torch's formulas, and with `of_file` those of the file that
+    `--costs` named.
 
     Raises `InputError` where the file cannot be run.
     """
-    if path := os.environ.get(FILE):
+    if of_file and (path := os.environ.get(FILE)):
         load(path)
     return {**dict(_formulas()), **_REGISTERED}
 

@@ -25,7 +25,7 @@ def recorded(trace: Path) -> list[list[Any]]:
         return []
     from perfkit.cost import own
 
-    functions = own.registered()
+    functions = own.registered(of_file=False)  # the file is the launcher's to run
     if not functions:
         return []
     text, found = trace.read_text(errors="replace"), []

@@ -29,14 +29,16 @@ SkipUnavailable = Annotated[
 Brief = Annotated[bool, typer.Option("--brief", help="Print at most 4 KB of JSON: verdict and largest findings.")]
 
 
-def _use_costs(path: Path | None) -> Path | None:
-    """Register the costs in a file of the user's, here and in every process of the command."""
+def use_costs(path: Path | None) -> None:
+    """Register the costs in a file of the user's, here and in every process of the command.
+
+    Raises `InputError` where it cannot be run.
+    """
     if path is not None:
         from perfkit.cost import own
 
         own.load(str(path.resolve()))
         os.environ[own.FILE] = str(path.resolve())
-    return path
 
 
 Costs = Annotated[
@@ -44,7 +46,6 @@ Costs = Annotated[
     typer.Option(
         "--costs",
         help="A Python file of your own that registers costs (perfkit.register_cost); it is run.",
-        callback=_use_costs,
     ),
 ]
 HostNumber = Annotated[
