@@ -208,6 +208,7 @@ def rank_of(name: str, folder: Path, device: str) -> None:
             profiler.step()
     if took:
         (folder / f"planted.rank{rank}.json").write_text(str(sorted(took)[len(took) // 2]))
+    distributed.barrier()  # a gloo thread may still free the last work, and hold up the end of its group
     distributed.destroy_process_group()
 
 

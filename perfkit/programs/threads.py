@@ -94,7 +94,8 @@ class Owner:
     def _hand_over(self, thread: Thread, kind: str) -> bool:
         self.thread, self.serving, self._optimizes = thread, False, kind == OPTIMIZER
         self._own = self._run
-        self._recent.clear()
+        if kind == OPTIMIZER:  # which says more than the calls of several threads that came before
+            self._recent.clear()
         return True
 
     def owns(self, thread: Thread) -> bool:

@@ -156,3 +156,11 @@ def test_a_thread_takes_the_steps_from_one_that_only_tried():
     assert not owner.takes(main, CALL)
     assert [owner.takes(worker, CALL) for _ in range(4)] == [False, False, False, True]
     assert owner.thread is worker
+
+
+def test_threads_of_a_pool_that_answer_in_bursts_serve_together():
+    """Each burst made the steps those of its thread, and nothing was recorded before the requests ended."""
+    owner, one, other = Owner(), *(SimpleNamespace(is_main=False) for _ in range(2))
+    for thread in [*[one] * 3, *[other] * 5, *([one] * 4 + [other] * 4) * 3]:
+        owner.takes(thread, CALL)
+    assert owner.serving

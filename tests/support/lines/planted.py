@@ -61,7 +61,7 @@ def convert(module, inputs, output):
     if HEALTHY:
         return output + 0 * output.detach()
     wide = output.detach().repeat(3000, 1)
-    for _ in range(3):
+    for _ in range(12):
         wide = wide.double().float()  # planted
     return output + 0 * wide[:32]
 
@@ -151,6 +151,9 @@ def main():
         if NAME == "print":
             log(loss, logits)
     if NAME == "rank":
+        # A gloo thread that frees the last work of a backward pass needs the GIL, which the end of the group holds
+        # while it waits for the thread (seen with torch 2.13).
+        torch.distributed.barrier()
         torch.distributed.destroy_process_group()
 
 

@@ -25,6 +25,7 @@ from perfkit.profile_names import (
     OPTIMIZER,
     PASS,
     ROOT,
+    THUNDER,
     ZERO_GRAD,
     pass_of,
 )
@@ -129,7 +130,6 @@ def _indices(names: list[str], wanted: tuple[str, ...]) -> list[int]:
     return [i for i, name in enumerate(names) if name in wanted]
 
 
-_THUNDER = "ThunderFunction"  # the operator by which Thunder connects a forward pass to autograd
 _PASSES = [FORWARD, BACKWARD, OPTIMIZER]
 
 
@@ -163,7 +163,7 @@ def _passes_without_ranges(events: HostEvents, steps: Steps, node: Integers) -> 
     said = np.where(events.category == ANNOTATION, words[events.name], -1) if len(events) else code
     code = np.where(code < 0, events.inherit(said), code)
     code = np.where(node >= 0, 1, code)
-    for call in np.flatnonzero(events.named([n == _THUNDER for n in events.names]) & (events.sequence >= 0)).tolist():
+    for call in np.flatnonzero(events.named([n == THUNDER for n in events.names]) & (events.sequence >= 0)).tolist():
         code[_before(events, steps, code, call)] = 0
     return _PASSES, code
 

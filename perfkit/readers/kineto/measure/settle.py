@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from perfkit.cost import Cost, CostModel
-from perfkit.profile_names import GRAPH_RUNS
+from perfkit.profile_names import GRAPH_RUNS, THUNDER
 from perfkit.readers.columns import Booleans, Integers
 from perfkit.readers.kineto.decode.events import OPERATOR, HostEvents, distinct
 from perfkit.readers.kineto.measure.calls import KindOfCall
@@ -59,7 +59,9 @@ def choose(
 def _add_opaque(rows: Rows, events: HostEvents, costs: CostModel) -> None:
     """Make rows of functions without a namespace, of which nothing else is known, that compute by themselves."""
     graphs = [name.startswith(GRAPH_RUNS) for name in events.names]
-    unknown = ["::" not in name and costs.kind(name) == "work" for name in events.names]
+    unknown = [
+        "::" not in name and not name.startswith(THUNDER) and costs.kind(name) == "work" for name in events.names
+    ]
     named = events.named(graphs) | (events.named(unknown) & (events.category == OPERATOR))
     named &= rows.cause == PYTHON_CODE
     found, outer = np.flatnonzero(named), nearest_above(events, named)

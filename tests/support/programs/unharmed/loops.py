@@ -82,6 +82,7 @@ def unsynced():
                 optimizer.step()
                 optimizer.zero_grad()
         print(f"{sum(p.sum() for p in model.parameters()).item():.6f}")
+        torch.distributed.barrier()  # see planted.py of tests/support/lines: without it the end may wait for itself
         torch.distributed.destroy_process_group()
 
 
