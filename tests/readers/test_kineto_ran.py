@@ -206,6 +206,18 @@ def test_a_composite_that_always_takes_long_is_work_of_its_own(tmp_path: Path) -
     assert not len(read_trace(write(tmp_path / "b.json", events(50, 60, 3))).frame)
 
 
+def test_what_python_computes_of_tensors_without_memory_is_no_work(tmp_path: Path) -> None:
+    """Thunder makes one on the meta device in each pass. A machine that was busy meanwhile made rows of them."""
+    events = [
+        mark("ProfilerStep#1", 0, 9000),
+        *[op("ThunderFunction", 100, 8000), op("ThunderOutputFunction", 8100, 8900)],
+        *[op("aten::randn", 150, 5000), op("prims::normal", 1000, 4900), op("aten::empty_strided", 2000, 2010)],
+        op("aten::tanh", 6000, 6100, [[4, 4]]),
+    ]
+    table = read_trace(write(tmp_path / "a.json", events))
+    assert table.frame["name"].tolist() == ["aten::tanh"]
+
+
 def test_compiled_code_that_records_nothing_is_work_of_unknown_amount(tmp_path: Path) -> None:
     """By the time that it takes itself, less what Python needs between the operators inside: of the C interface of
     AOTInductor, an extension's function, a graph of Inductor's. Functions that only wrap operators do not count."""

@@ -24,11 +24,15 @@ def traced(tmp_path, optimizer, bag=False):
         layer(index).sum().backward()
         steps.step()
 
+    def recorded(number):
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True) as profiler:
+            step()
+        profiler.export_chrome_trace(str(tmp_path / f"{number}.json"))
+        return read_trace(tmp_path / f"{number}.json")
+
     step()
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True) as profiler:
-        step()
-    profiler.export_chrome_trace(str(tmp_path / "trace.json"))
-    return read_trace(tmp_path / "trace.json")
+    # On a busy machine a call that waits looks like work of unknown cost: take the step that waited least.
+    return min(map(recorded, range(3)), key=lambda table: table.facts["step_ns"][0])
 
 
 @pytest.mark.parametrize("bag", [False, True])

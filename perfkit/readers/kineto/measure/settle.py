@@ -10,7 +10,7 @@
 4. Otherwise it is a row, and so are helpers inside it whose cost is known (`addmm` that copies its bias first). Helpers
    of unknown cost belong to it: their time is added to its row.
 5. A composite whose FLOP nothing inside it accounts for did them itself (a transposed convolution by oneDNN): a row. So
-   is one inside which nothing works, and which takes longer than dispatch does.
+   is one inside which nothing works, and which takes longer than dispatch does, unless Python runs it (`prims::`).
 6. Compiled code that records no operators (AOTInductor's, a graph of Inductor's, a function of an extension) is a row
    of unknown work where each call takes longer by itself than any function around operators does.
 """
@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from perfkit.cost import Cost, CostModel
-from perfkit.profile_names import GRAPH_RUNS, THUNDER
+from perfkit.profile_names import GRAPH_RUNS, PRIMS, THUNDER, THUNDER_OUTPUT
 from perfkit.readers.columns import Booleans, Integers
 from perfkit.readers.kineto.decode.events import OPERATOR, HostEvents, distinct
 from perfkit.readers.kineto.measure.calls import KindOfCall
@@ -45,6 +45,9 @@ def choose(
     rows = on_device(events, wrapper, costs, declared, matmul_precision)
     left = [name.startswith("aten::") and costs.kind(name) == "dispatch" for name in events.names]
     composites = (events.category == OPERATOR) & (rows.cause == DISPATCH) & events.named(left) & ~fake(events)
+    in_python = np.flatnonzero(events.named([name.startswith(PRIMS) for name in events.names]))
+    outer = nearest_above(events, composites)[in_python]
+    composites[outer[outer >= 0]] = False
     costed = np.flatnonzero(composites & events.named([costs.is_composite(name) for name in events.names]))
     kinds, codes = kinds_of_calls(events, costed, costs, declared, matmul_precision)
     rows.kind[costed] = codes + len(rows.kinds)
@@ -59,9 +62,8 @@ def choose(
 def _add_opaque(rows: Rows, events: HostEvents, costs: CostModel) -> None:
     """Make rows of functions without a namespace, of which nothing else is known, that compute by themselves."""
     graphs = [name.startswith(GRAPH_RUNS) for name in events.names]
-    unknown = [
-        "::" not in name and not name.startswith(THUNDER) and costs.kind(name) == "work" for name in events.names
-    ]
+    known = (THUNDER, THUNDER_OUTPUT)
+    unknown = ["::" not in name and name not in known and costs.kind(name) == "work" for name in events.names]
     named = events.named(graphs) | (events.named(unknown) & (events.category == OPERATOR))
     named &= rows.cause == PYTHON_CODE
     found, outer = np.flatnonzero(named), nearest_above(events, named)
