@@ -30,7 +30,7 @@ LOADER = "enumerate(DataLoader)"
 OPTIMIZER_STEP, OPTIMIZER_ZERO_GRAD = "Optimizer.step#", "Optimizer.zero_grad#"
 # Connect the forward pass of a program of Thunder's to autograd, and compute nothing themselves.
 THUNDER, THUNDER_OUTPUT = "ThunderFunction", "ThunderOutputFunction"
-PRIMS = "prims::"  # an operator of PyTorch's in Python, as those of factories on the meta device, which allocate nothing
+PRIMS = "prims::"  # an operator of PyTorch in Python, as those of factories on the meta device, which allocate nothing
 GRAPH_RUNS = "## Call CompiledFxGraph"  # around the code that Inductor generated for a graph
 NCCL, CPU_COLLECTIVES = "nccl:", ("gloo:", "mpi:", "ucc:")  # those on a CPU last until the collective ends
 

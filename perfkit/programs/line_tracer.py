@@ -60,7 +60,7 @@ class _Frame:
         """The frame is at another line, or is left."""
         if event == "return":
             self.tracer.returned(self)
-        elif event == "line" and self.tracer.count_of(self.code) > MOST_OF_A_FUNCTION:
+        elif event == "line" and (self.tracer.problem or self.tracer.count_of(self.code) > MOST_OF_A_FUNCTION):
             frame.f_trace_lines = False
             self.go_to(0)
         elif event == "line":
@@ -179,10 +179,10 @@ class LineTracer:
         kind = self._kind(code)
         if kind == HIDDEN or (kind == LIBRARY and self._marks > MOST_OF_A_LIBRARY):
             return None
-        if self._marks > MOST or time.monotonic() > self._until:
+        if not self.problem and (self._marks > MOST or time.monotonic() > self._until):
             first = f"{MOST:,} lines" if self._marks > MOST else f"{self._limit_s:g} s"
             self.problem = f"Source lines are marked for the first {first} of a step, and no longer."
-            self.stop()
+        if self.problem:  # what is open ends as it began: to end it in the middle of calls crashes PyTorch
             return None
         known = _Frame(self, code) if kind == USER else _Call(self, code)
         self._stack.append(known)

@@ -1,8 +1,12 @@
 """Lines of traces that hold stacks of their own, and of steps that are joined by what they call."""
 
+import json
+import threading
+
 import numpy as np
 import pytest
 
+from perfkit.programs import line_tracer
 from perfkit.readers.kineto.lines import calls
 from perfkit.readers.kineto.lines.stacks import Frame, _innermost, is_library
 from perfkit.readers.kineto.trace import read_trace
@@ -64,3 +68,40 @@ def test_calls_are_matched_in_order_and_only_where_it_is_certain():
     assert calls.matched(["a", "b"], ["a", "y", "z", "b"]).tolist() == [0, 3]
     assert np.array_equal(calls.matched([], ["a"]), [])
     assert calls.matched(["q"], []).tolist() == [-1]
+
+
+def _outer(x):
+    first = [_inner(x) for _ in range(4)]
+    return sum(first) + x.cosh()
+
+
+def _inner(x):
+    y = x.sin()
+    return _innermost_call(y)
+
+
+def _innermost_call(y):
+    return y.tan()
+
+
+def test_ranges_end_with_their_frames_where_marking_ends_in_the_middle_of_calls(monkeypatch, tmp_path):
+    """To end them there crashed programs whose step was long."""
+    monkeypatch.setattr(line_tracer, "MOST", 8)
+    tracer = line_tracer.LineTracer()
+
+    def record():
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
+            tracer.start()
+            _outer(torch.ones(3))
+            tracer.stop()
+        profiler.export_chrome_trace(str(tmp_path / "t.json"))
+
+    thread = threading.Thread(target=record)  # where no frames of pytest are marked
+    thread.start()
+    thread.join()
+    assert tracer.problem == "Source lines are marked for the first 8 lines of a step, and no longer."
+    events = [e for e in json.loads((tmp_path / "t.json").read_text())["traceEvents"] if e.get("ph") == "X"]
+    outer = [e for e in events if e["name"].startswith("perfkit:at:") and e["name"].endswith(": _outer")]
+    (last,) = [e for e in events if e["name"] == "aten::cosh"]
+    assert any(e["ts"] <= last["ts"] and last["ts"] + last["dur"] <= e["ts"] + e["dur"] for e in outer)
+    assert len([e for e in events if e["name"].endswith(": _innermost_call")]) < 4
