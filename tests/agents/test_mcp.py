@@ -35,7 +35,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for i in range(6):
             events.append(event("cuda_runtime", "cudaLaunchKernel", 100 + i, 100.5 + i, correlation=i + 1))
             start = 200 + i * length
-            kernel = "gemm_kernel" if i else HOSTILE
+            kernel = (HOSTILE, "gemm_kernel", "scale", "shift", "square", "round")[i]
             events.append(
                 event("kernel", kernel, start, start + length - 2, pid=0, tid=7, device=0, stream=7, correlation=i + 1)
             )
