@@ -77,7 +77,7 @@ def inspect(
     from perfkit.run_folder import is_run_folder, write_whole
 
     answer = json_of(as_json, brief)
-    if Path(what).is_file():
+    if Path(what).is_file() and Path(what).suffix != ".py":  # which holds a model
         from perfkit.cli.parts import code
 
         code.show(Path(what), out, limit, answer)

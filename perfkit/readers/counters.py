@@ -120,7 +120,7 @@ def add(
         labels = frame[of].astype(object).to_numpy()
         for key in dict.fromkeys(label for label in labels.tolist() if isinstance(label, str | int)):
             found.append({"of": of, "key": str(key), **_of_rows(known, rows, labels == key, bandwidth or {})})
-    table.facts["counters"] = found
+    table.facts["counter_tracks"] = found
 
 
 def _of_rows(tracks: Sequence[Track], rows: Rows, mine: Booleans, bandwidth: Mapping[int, float]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from perfkit.readers.foreign import foreign_kind
 from perfkit.readers.formats import format_of, kineto, ncu, nsys
 from perfkit.readers.sniff import head_of
 from perfkit.readers.training_log import is_training_log
-from perfkit.run_folder import is_run_folder
+from perfkit.run_folder import KERNELS, LINES, is_run_folder
 
 MOST = 1000  # files that are looked at
 READ = "read"
@@ -26,6 +26,7 @@ _WITH = (
     ("memory_copy_trace.csv", "kernel_trace.csv"), ("cuda_api_sum.csv", "cuda_gpu_kern_sum.csv"),
     ("cuda_gpu_mem_time_sum.csv", "cuda_gpu_kern_sum.csv"),
 )  # fmt: skip
+_PARTS = (KERNELS, LINES)  # of a profile of perfkit's: its table, and the lines of one more step
 _INSTEAD = ((".trace.json.gz", ".xplane.pb"), (".nsys-rep", ".sqlite"))
 
 
@@ -119,6 +120,8 @@ def _use(path: Path) -> str:
     for ending, other in _INSTEAD:
         if (beside := _beside(path, ending, other)) is not None:
             return f"left out for {beside.name}, the same profile"
+    if path.name in _PARTS and any(path.parent.glob("*trace.json*")):
+        return "left out, a part of the profile next to it"
     is_trace = path.name.endswith((".json", ".json.gz"))
     if is_trace and path.parent.name.startswith("capture") and any(path.parent.parent.glob("*.json*")):
         return "read with the trace next to its folder"

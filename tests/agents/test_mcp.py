@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -179,7 +180,11 @@ def test_a_long_command_reports_progress_and_is_cancelled(folder: Path) -> None:
         told.append(text or "")
 
     def running() -> list[psutil.Process]:
-        return [one for one in psutil.Process().children(recursive=True) if "100000" in one.cmdline()]
+        found = []
+        for child in psutil.Process().children(recursive=True):
+            with contextlib.suppress(psutil.NoSuchProcess):  # one that has ended is a zombie for a moment
+                found += [child] if "100000" in child.cmdline() else []
+        return found
 
     async def what(client: Client) -> None:
         command = ["run", "mlp", "--steps", "100000", "--backend", "eager"]

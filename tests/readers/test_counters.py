@@ -38,7 +38,7 @@ def sampled(metrics: dict[str, list[int]], times: list[int]) -> dict[str, list[d
 
 
 def uses(facts: dict[str, Any], of: str) -> dict[str, dict[str, Any]]:
-    return {one["key"]: one for one in facts["counters"] if one["of"] == of}
+    return {one["key"]: one for one in facts["counter_tracks"] if one["of"] == of}
 
 
 def test_gpu_metrics_of_an_export(tmp_path: Path) -> None:

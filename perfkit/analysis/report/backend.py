@@ -132,7 +132,7 @@ def profiled(
         serving=serving(table.facts),
         loading=loadings(table.facts),
         lines=source_lines.table(table.facts, len(table.facts.get("step_ns") or []) or 1),
-        counters=msgspec.convert(table.facts.get("counters") or [], list[CounterUse]),
+        counters=msgspec.convert(table.facts.get("counter_tracks") or [], list[CounterUse]),
         hot=[hot_kernel(code) for code in table.recorded.get(CODE) or ()],
     )
     frame = in_steps(table)
