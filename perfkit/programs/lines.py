@@ -1,4 +1,4 @@
-"""The step whose source lines are recorded: one of its own, after those that are timed and those that are profiled.
+"""The step whose source lines are recorded: one of its own, the second after those that are timed and profiled.
 
 Its trace lies beside the other one. Nothing is timed by it: it says which line called which operator, and how the
 host's time between two operators is shared out among lines.
@@ -19,7 +19,7 @@ from perfkit.programs.session import Session
 
 LIMIT_S = 2.0  # of what marking lines may add to a step, where nobody asked for it
 _LONGEST_NS = 1e9  # of a profiled step: marking lines takes at most about as long again
-_ENDED = "No source lines: the program ended before the step after the profiled ones, in which they are recorded."
+_ENDED = "No source lines: the program ended before the step in which they are recorded, two after the profiled ones."
 
 
 def why_not(order: Order, step_ns: list[float]) -> str:

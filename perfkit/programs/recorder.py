@@ -6,6 +6,7 @@ begun      1 … warmup        steps that are counted and timed; those of the se
                              (never the first one, which is cold: of two boundaries no step is timed)
 then                         the profiler starts, and one step warms it up
 then       steps             each is marked, timed and recorded; the last one ends the recording
+then                         one step passes, in which the program's ranges end that were open when the profiler stopped
 then                         one step has its source lines marked (`lines`)
 """
 
@@ -44,7 +45,7 @@ class Recorder:
         self.loads = Loads(folder)
         self.launches = TritonLaunches()
         self._arrived = time.monotonic()
-        self.in_step = False
+        self.in_step = self._rests = False
         self._forget()
         self._open = contextlib.ExitStack()
         self.outer_pass = "forward"  # the pass of what lies in no other; "" where a step does not tell its passes
@@ -61,6 +62,8 @@ class Recorder:
             self._begin_recording()
         elif self.state == RECORDING:
             self._begin_step()
+        elif self.state == LINING and self._rests:
+            self._rests = False
         elif self.state == LINING and ready() and not other_profiler():
             self.in_step = True
             self.lines.begin(on_gpu())
@@ -80,6 +83,8 @@ class Recorder:
             if len(self.result.step_ns) >= self.order.steps:
                 self.finish(goes_on=True)
                 self.state = LINING if self.result.recorded and self.lines.wanted else DONE
+                # PyTorch writes to freed memory where a range ends in another session than it began in.
+                self._rests = True
         elif self.state == LINING:
             self.lines.end()
             self.state = DONE

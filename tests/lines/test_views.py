@@ -85,7 +85,7 @@ def test_a_program_that_ends_too_early_has_no_lines_and_says_so(tmp_path):
     words = [sys.executable, str(PROGRAM), "augment", "healthy"]
     path, result = capture(words, tmp_path, Order(warmup=11, steps=2)).recorded[0]
     assert not (path / LINES).exists()
-    assert any("before the step after" in note for note in result.notes)
+    assert any("before the step in which" in note for note in result.notes)
 
 
 def test_the_table_of_lines_leaves_out_what_no_line_has():

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from perfkit.programs import recorder as module
-from perfkit.programs.order import Order
-from perfkit.programs.recorder import RECORDING, STARTING, WARMING, Recorder
+from perfkit.programs.order import LINES, Order
+from perfkit.programs.recorder import DONE, RECORDING, STARTING, WARMING, Recorder
 from perfkit.programs.steps import CALL, OPTIMIZER, REPLAY, StepFinder
 from perfkit.programs.watch import Watcher
 
@@ -119,3 +119,18 @@ def test_what_a_graph_replays_has_no_pass(kind: str, outer: str, tmp_path: Path)
     finally:
         watcher.remove()
     assert watcher.recorder.outer_pass == outer
+
+
+def test_a_range_that_is_open_at_the_last_boundary_ends_before_lines_are_recorded(tmp_path: Path) -> None:
+    """PyTorch would write its end into the freed memory of the session that it began in: programs crashed at random."""
+    torch = pytest.importorskip("torch")
+    recorder = Recorder(Order(warmup=1, steps=1, lines=True), tmp_path)
+    active = []
+    for _ in range(7):
+        with torch.profiler.record_function("iteration"):
+            torch.ones(2).sum()
+            recorder.boundary(lambda: True)
+            active.append(recorder.session._is_recording or recorder.lines._session._is_recording)
+    # It is armed for a step, records one, rests for one, and records the lines of one.
+    assert active == [False, True, False, True, False, False, False]
+    assert recorder.state == DONE and (tmp_path / LINES).is_file()
