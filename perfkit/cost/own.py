@@ -11,12 +11,12 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
 import math
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import Any, TypeVar
 
 from perfkit.cost.model import ITEM_BYTES, Call, Cost, CostFunction, Launch, TensorSpec
@@ -72,12 +72,14 @@ def registered(of_file: bool = True) -> Mapping[str, CostFunction]:
 @functools.cache
 def load(path: str) -> None:
     """Run the Python file at `path`, once, which registers costs. Raises `InputError` where it cannot be run."""
-    spec = importlib.util.spec_from_file_location("perfkit_costs", path) if Path(path).is_file() else None
-    if spec is None or spec.loader is None:
+    if not Path(path).is_file():
         raise InputError(f"{path} is not a Python file of costs.", "Give a .py that calls perfkit.register_cost.")
+    module = ModuleType("perfkit_costs")
+    module.__file__ = path
     before = dict(_REGISTERED)
     try:
-        spec.loader.exec_module(importlib.util.module_from_spec(spec))
+        # Not by an import, which may take the bytecode of what the file was a moment ago.
+        exec(compile(Path(path).read_bytes(), path, "exec"), module.__dict__)
     except PerfkitError:
         raise
     except Exception as error:

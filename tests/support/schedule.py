@@ -48,6 +48,13 @@ SAMPLED = (
     "tests/backends/test_documentation.py",
     "tests/cli/test_sweep.py",
     "tests/lines/test_planted.py",
+    "tests/lines/test_views.py",
+    "tests/readers/test_kineto_damaged.py",
+    "tests/memory/test_traces.py",
+    "tests/cli/test_mistakes.py",
+    "tests/bench/test_run.py",
+    "tests/hardware/test_measure.py",
+    "tests/tries/test_try.py",
 )
 EVERY = 3
 
