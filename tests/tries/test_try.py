@@ -19,16 +19,16 @@ import random
 import time
 
 random.seed(0)
-TIME, RATE, NAME = 0.06, 1.0, "loss"
+TIME, RATE, NAME = 0.3, 1.0, "loss"
 for step in range(3):
     print(f"step {step} {NAME} {3 - RATE * step / 10 + random.random() / 100:.4f}")
 time.sleep(TIME)
 """
 CHANGES = {
-    "faster": ("TIME, RATE", "0.06", "0.02"),
-    "slower": ("TIME, RATE", "0.06", "0.12"),
-    "wrong": ("TIME, RATE", "0.06, 1.0", "0.02, 1.1"),
-    "noise": ("TIME, RATE", "0.06", "0.0601"),
+    "faster": ("TIME, RATE", "0.3", "0.02"),
+    "slower": ("TIME, RATE", "0.3", "0.6"),
+    "wrong": ("TIME, RATE", "0.3, 1.0", "0.02, 1.1"),
+    "noise": ("TIME, RATE", "0.3", "0.3001"),
     "fails": ("TIME, RATE", "TIME, RATE", "TIME, RATES"),
     "unseeded": ("random.seed", "0", "None"),
     "silent": ("TIME, RATE", "loss", "other"),
