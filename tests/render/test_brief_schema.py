@@ -126,7 +126,8 @@ def test_commands_that_measure(name: str, tmp_path: Path, run_cli: Callable[...,
     full = next((tmp_path / "out").glob("*.json")) if name == "bench" else tmp_path / "out" / "report.json"
     holds(done.stdout, json.loads(full.read_text()), full.with_suffix(".md").read_text())
     if name == "run":
-        scaled = run_cli(["scale", tmp_path / "out", "--ranks", "2", "--out", tmp_path / "scale", "--brief"])
+        options = ["--ranks", "2", "--link", "pcie4", "--out", tmp_path / "scale", "--brief"]
+        scaled = run_cli(["scale", tmp_path / "out", *options])
         assert scaled.rc == 0, scaled.stderr
         full = tmp_path / "scale" / "scale.json"
         holds(scaled.stdout, json.loads(full.read_text()), full.with_suffix(".md").read_text())
