@@ -63,7 +63,7 @@ class Tools:
             found = [one for place in places for one in _profiles(place)]
         pages = max(1, math.ceil(len(found) / _FILES))
         if not 0 <= page < pages:
-            raise ToolError(f"There is no page {page}: the list has pages 0 to {pages - 1}.")
+            raise ToolError(f"Page {page} does not exist: the list has pages 0 to {pages - 1}.")
         shown = found[page * _FILES :][:_FILES]
         return _json(
             {"page": page, "pages": pages, "files": [{"path": clean(str(p), 300), "bytes": n} for p, n in shown]}

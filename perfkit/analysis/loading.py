@@ -170,7 +170,7 @@ def _cpu_a_batch(batches: Sequence[Sequence[float]]) -> float:
 
 
 def _limit(share: float, batch: BatchTime | None) -> str:
-    """What limits a step that waits for batches during `share` of it."""
+    """Return what limits a step that waits for batches during `share` of it."""
     if share < _KEEPS_UP:
         return STEP
     if batch is None:
@@ -227,7 +227,7 @@ def helps(known: Loading) -> Prediction | None:
 
 
 def sentences(known: Loading) -> Iterator[str]:
-    """What takes the time of a batch, what stood ready, and what other numbers of workers would do."""
+    """The time of a batch, the batches that stood ready, and the step with other numbers of workers."""
     batch, who = known.batch, "A worker" if known.workers else "The step's own thread"
     if batch is not None:
         parts = {"computing": batch.computing_ns, "without a free core": batch.queued_ns}

@@ -18,8 +18,10 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BatchTime(msgspec.Struct, frozen=True, kw_only=True):
-    """What a batch takes on average, in ns. `queued_ns`: without a core that is free; `other_ns`: what is left, such as
-    files, the network, locks; None: unknown."""
+    """The time of a batch on average, in ns, by cause; None: unknown.
+
+    `queued_ns`: without a core that is free; `other_ns`: what is left, such as files, the network, locks.
+    """
 
     time_ns: float
     computing_ns: float

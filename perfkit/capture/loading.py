@@ -13,7 +13,7 @@ from perfkit.readers.kineto.lines.stacks import Frame
 
 
 def loading(folder: Path, steps: int) -> list[dict[str, Any]]:
-    """What is known of each loader of a process, the batches with those of its workers; `steps` were timed.
+    """Return the facts about each loader of a process, the batches with those of its workers; `steps` were timed.
 
     Batches count from the timed steps on. Times are in ns, from the begin of these steps.
     """
@@ -34,7 +34,7 @@ def loading(folder: Path, steps: int) -> list[dict[str, Any]]:
 
 
 def _worker(folder: Path, process: str, number: int, begin: float) -> dict[str, Any] | None:
-    """What one worker noted; None where it left nothing."""
+    """Return the notes of one worker; None where it left nothing."""
     try:
         noted = json.loads((folder / WORKER.format(process)).read_text())
     except (OSError, ValueError):

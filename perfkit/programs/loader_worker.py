@@ -42,7 +42,7 @@ _BLOCK = 512  # bytes of a block of getrusage(2)
 
 
 def shared(folder: Path, make: bool = False) -> mmap.mmap | None:
-    """The flag in `folder`; None where there is none."""
+    """Return the flag in `folder`; None where the file is missing."""
     with contextlib.suppress(OSError, ValueError):
         if make:
             folder.mkdir(parents=True, exist_ok=True)
@@ -56,7 +56,10 @@ def around_loop(leave_alone: Callable[[], None]) -> Callable[[Callable[..., Any]
     """A wrapper of the loop of a worker; `leave_alone` ends what else perfkit does in a worker's process."""
 
     def wrapper(original: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the loop of a worker with a `Worker` around it."""
+
         def loop(*args: Any, **kwargs: Any) -> Any:
+            """Run the loop of a worker, and leave what it noted."""
             worker = None
             with contextlib.suppress(Exception):  # without perfkit the worker works as ever
                 leave_alone()
@@ -198,7 +201,7 @@ class Sampler:
 
 
 def begun(all_of_it: bool = True) -> tuple[int, ...]:
-    """What `spent` needs of the begin; with `all_of_it` the files of the system are asked too."""
+    """Return the readings at the begin that `spent` needs; with `all_of_it` the files of the system are asked too."""
     return time.perf_counter_ns(), time.thread_time_ns(), *_system(all_of_it)
 
 

@@ -80,7 +80,7 @@ class Loads:
         began = begun(loader.makes_here)
 
         def got() -> None:
-            if iterator._num_yielded > given:  # else there was none any more
+            if iterator._num_yielded > given:  # else the loader had ended
                 loader.asks.append((*spent(began, loader.makes_here), ready))
 
         return got

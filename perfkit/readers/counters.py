@@ -81,7 +81,7 @@ def not_understood(tracks: Sequence[Track]) -> list[str]:
 
 
 def _impossible(track: Track) -> bool:
-    """Return whether values are no percentages of a peak."""
+    """Return whether values cannot be percentages of a peak."""
     return bool((track.value < 0).any() or (track.value > 100 * _ROUNDING).any())
 
 

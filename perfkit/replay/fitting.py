@@ -178,6 +178,7 @@ def _way(operation: Operation, way: Way, finder: Finder, names: Sequence[str]) -
     """The way of an implementation, given the arguments of the recorded call, with results named like that one's."""
 
     def prepare(arguments: Sequence[Any], dtype: str) -> list[Prepared]:
+        """Raise `Unavailable` where the implementation does not compute the call."""
         fit = _fit(finder, arguments[0])
         if fit is None:
             raise Unavailable(f"{operation.name} does not compute this call.")

@@ -69,7 +69,7 @@ class Found:
 
 
 class Trace:
-    """A trace with its kernel table. Raises `InputError` for what is none."""
+    """A trace with its kernel table. Raises `InputError` for any other file."""
 
     def __init__(self, path: Path) -> None:
         self.table, self.path = _table_of(path)

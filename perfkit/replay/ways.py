@@ -93,6 +93,7 @@ def _called(
     """`recipe` under `context`, given the arguments of `same` where that is another recipe."""
 
     def prepare(arguments: Sequence[Any], dtype: str) -> list[Prepared]:
+        """Return the call on arguments of its own."""
         values: Values = arguments[0]
         if same is not None and same is not recipe:
             values = rebuilt.Maker("cpu", 0).arguments(recipe, values)
@@ -143,6 +144,7 @@ def _compile_way(recipe: Recipe, names: Sequence[str]) -> Way:
         return [*rebuilt.positional(recipe, values), *(values[name] for name in keyword)]
 
     def prepare(arguments: Sequence[Any], dtype: str) -> list[Prepared]:
+        """Return the call on arguments of its own."""
         values: Values = arguments[0]
         own = rebuilt.fresh(recipe, values)
         mine = ordered(own)

@@ -95,9 +95,7 @@ def read(folder: Path, machine: str) -> History:
     try:
         lines = path.read_bytes().splitlines()
     except OSError as error:
-        raise InputError(
-            f"There is no log of tries in {folder}.", "`perfkit try` writes one; --log names it."
-        ) from error
+        raise InputError(f"{folder} has no log of tries.", "`perfkit try` writes one; --log names it.") from error
     found, damaged = [], 0
     for line in lines:
         try:

@@ -43,7 +43,7 @@ class Tree:
 
 @dataclass(frozen=True)
 class Change:
-    """What differs between the sides: a diff, its files, and a digest of it."""
+    """The difference between the sides: a diff, its files, and a digest of it."""
 
     text: str
     files: tuple[str, ...]
@@ -125,7 +125,7 @@ def _copy_revision(revision: str, root: Path, target: Path) -> None:
 
 
 def _copy_folder(folder: Path, target: Path) -> None:
-    """What a folder holds now."""
+    """Return the files that a folder holds now."""
     target.mkdir()
     in_git = _top(folder) == folder
     if in_git:

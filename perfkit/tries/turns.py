@@ -132,7 +132,7 @@ class _Turns:
         return printed.check(before, after, allowed)
 
     def measured(self, stopped: str, checked: Checked) -> Measured:
-        """What was measured until now."""
+        """Return the measurements until now."""
         words = self._ran[0][0].result.steps_are
         count = len(self.launches)
         how = f"{count} launches, in each a fresh process of either side, in an order drawn by lot"

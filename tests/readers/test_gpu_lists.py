@@ -181,13 +181,15 @@ def test_a_list_without_rows(tmp_path: Path, text: str) -> None:
 def test_damage_is_a_sentence(tmp_path: Path, source: str) -> None:
     """Bytes changed, taken out and doubled: a table or an `InputError`, nothing else."""
     chance, whole = random.Random(0), source.encode()
+    said: list[str] = []
     for i in range(100):
         at, length = chance.randrange(len(whole)), chance.randrange(1, 40)
         part = [bytes([chance.randrange(256)]), b"", whole[at : at + length] * 2][i % 3]
         try:
             _read(tmp_path / "damaged.csv", whole[:at] + part + whole[at + length * (i % 3 > 0) + (i % 3 == 0) :])
-        except InputError:
-            continue
+        except InputError as error:
+            said.append(str(error))
+    assert all(text and "\n" not in text for text in said)
 
 
 def test_a_result_without_launches_says_what_it_is(tmp_path: Path) -> None:
@@ -241,12 +243,14 @@ def test_a_damaged_database_is_a_sentence(count: int, tmp_path: Path) -> None:
     path, chance = tmp_path / "7_results.db", random.Random(3)
     _database(path)
     whole = path.read_bytes()
+    said: list[str] = []
     for _ in range(count):
         path.write_bytes(mutations.of_bytes(whole, chance)[1])
         try:
             read(path)
-        except InputError:
-            continue
+        except InputError as error:
+            said.append(str(error))
+    assert all(text and "\n" not in text for text in said)
 
 
 def _counters(*left_out: str) -> str:

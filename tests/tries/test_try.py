@@ -119,7 +119,7 @@ USAGE = {
     "tolerance": (["try", "--tolerance", "much", *WHOLE], "--tolerance much is no share."),
     "launches": (["try", "--launches", "0", *WHOLE], "--launches must be at least 1."),
     "json and brief": (["try", "--json", "--brief", *WHOLE], "--brief is JSON of its own."),
-    "no log": (["history"], "There is no log of tries in .perfkit/tries."),
+    "no log": (["history"], ".perfkit/tries has no log of tries."),
 }
 
 

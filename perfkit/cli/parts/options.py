@@ -91,6 +91,7 @@ def from_settings(
     of_field = {parameter.name: name for name, parameter in made.items()}
 
     def decorate(command: Callable[..., int]) -> Callable[..., int]:
+        """Return the command with the options in the place of its parameter `given`."""
         signature = inspect.signature(command, eval_str=True)
         others = list(signature.parameters.values())
         at = next(i for i, one in enumerate(others) if one.name == "given")
