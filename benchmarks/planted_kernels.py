@@ -70,7 +70,7 @@ def check(folder: Path) -> int:
 def judged(folder: Path, name: str) -> str:
     """Return the verdict on a kernel and its twin as a line of text."""
     found, healthy = _findings(folder / f"{name}.ncu-rep"), _findings(folder / f"{name}{HEALTHY}.ncu-rep")
-    first = found[0] if found else {"name": "no finding", "lines": []}
+    first: dict = found[0] if found else {"name": "no finding", "lines": []}  # type: ignore[type-arg]
     place = [(Path(line["file"]).name, line["line"]) for line in first["lines"][:1]]
     right = first["name"] == RULES[name] and bool(place) and place[0] in _planted(name)
     quiet = all(one["name"] != RULES[name] for one in healthy)
