@@ -127,9 +127,10 @@ def _forward_value(
 ) -> dict[str, Any] | None:
     """An argument of the forward operator: of the backward call, its default, or a tensor like the result; else
     None."""
-    for expression, (name, _, value) in zip(origin.expressions, entries, strict=False):
+    for position, (expression, (name, _, value)) in enumerate(zip(origin.expressions, entries, strict=False)):
         if expression == argument.name and "result" not in value:
-            return {"argument": name}
+            # An argument may have the name of a result (cuDNN's cum_seq_q): the backward call then takes the result.
+            return value if position in origin.results and _is_made(value) else {"argument": name}
     if argument.has_default_value():
         return {"value": argument.default_value}
     kind = str(argument.type)

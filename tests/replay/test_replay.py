@@ -183,6 +183,18 @@ def test_backward_operators_get_what_their_forward_operators_make():
     assert row.status == "ok" and {e.output for e in row.errors} == {"result 0", "result 1", "result 2"}
 
 
+def test_an_argument_of_the_forward_operator_may_have_the_name_of_a_result():
+    """cuDNN's attention takes `cum_seq_q` and returns another; its backward operator gets the returned one."""
+    q = [2, 4, 64, 32]
+    dims = [q, q, q, q, q, [2, 4, 64, 1], [], [], [], [], [], [], [], [], [], []]
+    types = ["c10::BFloat16"] * 5 + ["float", "long int", "long int", *[""] * 3, *["Scalar"] * 4, ""]
+    values = [*[""] * 11, "64", "64", "0.", "True", ""]
+    made = rebuilt_from(calls_of("aten::_cudnn_attention_backward", types, dims, None, values), "fp32").recipe
+    assert "cum_seq_q" in [name for name, _, value in made["arguments"] if "result" in value]
+    forward = {name: value for name, _, value in made["forward"]["arguments"]}
+    assert forward["cum_seq_q"] == {"value": None} and forward["query"] == {"argument": "query"}
+
+
 def test_our_kernel_that_fits_is_checked_and_timed_next_to_it(eager):
     found = eager.by_operator("native_layer_norm_backward", "")
     chosen = replay.choose(found, "cpu", 7)
