@@ -326,6 +326,10 @@ class ServingPhase(msgspec.Struct, frozen=True, kw_only=True):
     time_ns: float  # of all of them
     busy: float | None  # the share of that time in which the GPU works
     tokens_per_second: float | None
+    weight_bytes: float | None = None  # read in an iteration, the mean; None where shapes do not show it
+    cache_bytes: float | None = None  # of keys and values, likewise
+    roof_ns: float | None = None  # the least time of an iteration: these bytes read once, or its products
+    bound: str = ""  # what sets it
 
 
 class BackendReport(msgspec.Struct, kw_only=True):

@@ -11,7 +11,7 @@ import contextlib
 import sys
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
 import torch
@@ -21,6 +21,7 @@ from perfkit.programs import profiler as profilers
 from perfkit.programs.order import GRAPH
 from perfkit.programs.patches import Patches
 from perfkit.programs.recorder import WARMING, Recorder, other_profiler
+from perfkit.programs.turns import key_of
 
 _COMPILER = "torch._inductor."
 _MOST_S = 60.0  # that recording may add to a program, all captures together
@@ -36,6 +37,8 @@ class Graphs:
         self._numbers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self.capturing = False  # a capture is being recorded, and modules and passes are to be marked
         self._of: Any = None  # the graph that is being captured
+        self._open: Any = None  # the same, whether that is recorded or not
+        self._models: weakref.WeakKeyDictionary[Any, tuple[Hashable, str]] = weakref.WeakKeyDictionary()
         self._pass = contextlib.ExitStack()
         self._spent = 0.0
         self._count = 0
@@ -52,6 +55,16 @@ class Graphs:
         number = self._numbers.get(graph) if self._numbers else None
         return contextlib.nullcontext() if number is None else ranges.mark(f"{profile_names.GRAPH}{number}")
 
+    def called(self, module: Any, role: str) -> None:
+        """Note the first model that a graph holds a call of, without gradients: each replay is such a call."""
+        graph = self._open() if self._open is not None else None
+        if graph is not None and graph not in self._models and not torch.is_grad_enabled():
+            self._models[graph] = key_of(module), role
+
+    def model_of(self, graph: Any) -> tuple[Hashable, str] | None:
+        """Return key and role of the model that `graph` holds a call of, None where it holds none."""
+        return self._models.get(graph)
+
     def close(self) -> None:
         """Record nothing more."""
         if self.capturing:
@@ -60,6 +73,7 @@ class Graphs:
 
     def _capture_begin(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def capture_begin(graph: Any, *args: Any, **kwargs: Any) -> Any:
+            self._open = weakref.ref(graph)
             with self._counted():
                 self._start(graph)
             try:
@@ -79,6 +93,8 @@ class Graphs:
                 with self._counted():
                     self._stop()
                 raise
+            finally:
+                self._open = None
             with self._counted():
                 self._keep(graph)
             return result

@@ -12,18 +12,20 @@ from collections.abc import Callable, Hashable
 from perfkit.programs.turns import Turns
 
 OPTIMIZER, CALL, REPLAY, MARK, BARE = "optimizer", "call", "replay", "mark", "bare"
+ITERATION = "iteration"
 WORDS = {
     OPTIMIZER: "a step is one step of the optimizer",
     CALL: "a step is one call of the outermost module, and what follows until the next",
     REPLAY: "a step is one replay of a CUDA graph, and what follows until the next",
     MARK: "a step is what the program marked as one",
+    ITERATION: "a step is one iteration of the serving engine, from its mark until the next",
     BARE: "a step is one call of the outermost module, which has no parameters, and what follows until the next",
     "": "the whole program counts as one step",
 }
 COMPILED = "a step is one call of the outermost compiled function, and what follows until the next"
 REQUEST = "a step is one request: a call of the outermost module, on whatever thread, until it returns"
 # A kind outranks those before it.
-_ORDER = ("", BARE, MARK, REPLAY, CALL, OPTIMIZER)
+_ORDER = ("", BARE, MARK, REPLAY, CALL, OPTIMIZER, ITERATION)
 _ALONE = 4  # replays without a call or an optimizer step between them: from here on they are the steps
 # Calls of modules and seconds since the first, without any step of the optimizers that exist: from here on calls are
 # the steps. A rollout or an evaluation that comes before the training has many calls, but takes no longer.
@@ -68,7 +70,7 @@ class StepFinder:
         return boundary and kind == self.kind
 
     def _outranks(self, kind: str) -> bool:
-        if self._only:
+        if self._only or self.kind == ITERATION:
             return False
         if kind == REPLAY and self._alone >= _ALONE:
             return True

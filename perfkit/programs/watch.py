@@ -22,7 +22,7 @@ from perfkit.programs.others import OtherProfilers
 from perfkit.programs.patches import Patches
 from perfkit.programs.recorder import DONE, LINING, RECORDING, STARTING, WARMING, Recorder, captures_graph
 from perfkit.programs.shortage import Shortage
-from perfkit.programs.steps import BARE, CALL, MARK, OPTIMIZER, REPLAY, REQUEST, StepFinder
+from perfkit.programs.steps import BARE, CALL, ITERATION, MARK, OPTIMIZER, REPLAY, REQUEST, StepFinder
 from perfkit.programs.threads import Owner, Thread, Threads
 from perfkit.programs.turns import key_of, role_of
 from perfkit.programs.wrappers import Wrappers
@@ -95,6 +95,7 @@ class Watcher:
             if facts.in_worker():
                 self.remove()
                 return
+            self.graphs.called(module, role_of(module))
             state = self.recorder.state
             if state == DONE or facts.is_traced() or (state == WARMING and is_building()):
                 return
@@ -238,10 +239,12 @@ class Watcher:
         self.steps.fix()
         if self.steps.waited:
             self.recorder.result.notes.append(facts.NO_OPTIMIZER_STEP)
-        if self.steps.kind == REPLAY:
-            self.recorder.outer_pass = ""  # a graph holds all passes, and nothing tells its kernels apart
+        serves = self.steps.kind == ITERATION
+        if self.steps.kind == REPLAY or serves:
+            # A graph holds all passes, and nothing tells its kernels apart; the passes of an engine are its phases.
+            self.recorder.outer_pass = ""
         # The graph of a compiled model runs once in a call, and that is how its calls are told apart.
-        thread.marks.calls_are_forward = self.models.wrappers_are_models
+        thread.marks.calls_are_forward = self.models.wrappers_are_models and not serves
         thread.marks.training = self.steps.kind == OPTIMIZER
         self.models.complete()
 

@@ -16,10 +16,11 @@ from typing import Any
 import torch
 
 from perfkit import profile_names, ranges
+from perfkit.engines import iteration_of
 from perfkit.programs.around import End, Watcher, apart, around, compiling, set_eval_frame
 from perfkit.programs.patches import Patches, Steps
 from perfkit.programs.recorder import DONE, RECORDING, WARMING
-from perfkit.programs.steps import CALL, COMPILED, MARK, OPTIMIZER, REPLAY
+from perfkit.programs.steps import CALL, COMPILED, ITERATION, MARK, OPTIMIZER, REPLAY
 from perfkit.programs.threads import Thread
 from perfkit.programs.turns import key_of, role_of
 
@@ -53,6 +54,7 @@ class Wrappers:
             (torch.amp.GradScaler, "step", self._scaler_step),
             (torch.cuda.CUDAGraph, "replay", self._replay),
             (torch.profiler.profile, "step", self._profiler_step),
+            (torch.profiler.record_function, "__enter__", self._range),
             (torch.autograd, "backward", self._backward),
             (torch.autograd, "grad", self._backward),
             (torch.optim.Optimizer, "zero_grad", self._zero_grad),
@@ -226,8 +228,19 @@ class Wrappers:
     def _replay(self, args: Any, kwargs: Any) -> End:
         thread = self._watcher.threads.own
         if not (thread.depth or thread.optimizing or thread.marks.in_backward):
-            self._watcher.signal(REPLAY, key_of(args[0]))
+            model = self._watcher.graphs.model_of(args[0])
+            if model is not None:
+                self._watcher.signal(CALL, *model)
+            else:
+                self._watcher.signal(REPLAY, key_of(args[0]))
         return _entered(self._watcher.graphs.replaying(args[0]))
+
+    def _range(self, args: Any, kwargs: Any) -> End:
+        """A range of the program's begins, which may be the mark of an engine's iteration."""
+        name = args[0].name
+        if isinstance(name, str) and iteration_of(name) is not None:
+            self._watcher.signal(ITERATION, name[:_KIND])  # engines mark one iteration by several ranges in each other
+        return None
 
     def _profiler_step(self, args: Any, kwargs: Any) -> End:
         return lambda: self._watcher.signal(MARK, 0)
@@ -241,6 +254,7 @@ def _tell_dynamo() -> None:
             sys.modules[name].unpatched_nn_module_call = torch.nn.Module.__call__  # type: ignore[attr-defined]
 
 
+_KIND = 4  # characters that tell the names of one engine's ranges from those of another
 _NOTHING: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
 
 

@@ -11,6 +11,8 @@ NOTES = (
     "all its requests.",
     "Time is the GPU's, from an iteration's first kernel to the first one of the next; slow is the 99th percentile. "
     "Tokens are those that are read or fed in: without speculation a request that generates makes one an iteration.",
+    "Weights are the second matrices of products, cache the keys and values that attention reads, in an iteration; the "
+    "roof reads both once, or takes the products at the peak of their precision where that is longer.",
 )
 
 
@@ -29,8 +31,12 @@ def serving_table(phases: list[ServingPhase]) -> Table | None:
         figures("new tokens", [phase.new_tokens for phase in phases], "count"),
         figures("time", [phase.median_ns for phase in phases], "ns", scale=scale),
         figures("slow", [phase.slow_ns for phase in phases], "ns", scale=scale),
-        figures("GPU busy", [phase.busy for phase in phases], "%"),
+        figures("busy", [phase.busy for phase in phases], "%"),
         figures("tokens/s", [phase.tokens_per_second for phase in phases], ""),
+        figures("weights", [phase.weight_bytes for phase in phases], "B", priority=2),
+        figures("cache", [phase.cache_bytes for phase in phases], "B", priority=2),
+        figures("roof", [phase.roof_ns for phase in phases], "ns", scale=scale),
+        words("set by", [phase.bound for phase in phases], priority=2),
         notes=NOTES,
     )
 

@@ -16,6 +16,7 @@ from perfkit.programs.graphs import Graphs
 from perfkit.programs.order import Order, captures
 from perfkit.programs.patches import Patches
 from perfkit.programs.recorder import RECORDING, Recorder
+from perfkit.programs.turns import key_of
 
 
 class Graph:
@@ -68,6 +69,19 @@ def test_each_capture_has_a_trace_and_each_replay_tells_of_which_it_is(recording
                 torch.ones(1)
     told = [event.name for event in profiler.events() if event.name.startswith("perfkit:graph:")]
     assert told == ["perfkit:graph:1", "perfkit:graph:0"]
+
+
+def test_a_replay_is_a_call_of_the_model_that_its_graph_holds(recording: Graphs) -> None:
+    """An engine calls its model for prompts and replays a graph for each size of a batch: all are its iterations."""
+    model, head, graph, training = torch.nn.Linear(4, 4), torch.nn.Linear(4, 2), *(torch.cuda.CUDAGraph() for _ in "ab")
+    recording.called(model, "model")  # outside of any capture
+    assert recording.model_of(graph) is None
+    with torch.no_grad():
+        capture(graph, lambda: [recording.called(one, "role") for one in (model, head)])
+    capture(training, lambda: recording.called(model, "role"))
+    assert recording.model_of(graph) == (key_of(model), "role") and recording.model_of(training) is None
+    recording.called(model, "model")
+    assert recording.model_of(training) is None
 
 
 def test_passes_and_modules_are_marked_while_a_capture_is_recorded(recording: Graphs) -> None:

@@ -129,13 +129,13 @@ def profiled(
         ranges=ranges.ranges(table.facts),
         transfers=ranges.transfers(table.facts),
         waits=ranges.waits(table.facts),
-        serving=serving(table.facts),
         loading=loadings(table.facts),
         lines=source_lines.table(table.facts, len(table.facts.get("step_ns") or []) or 1),
         counters=msgspec.convert(table.facts.get("counter_tracks") or [], list[CounterUse]),
         hot=[hot_kernel(code) for code in table.recorded.get(CODE) or ()],
     )
     frame = in_steps(table)
+    report = msgspec.structs.replace(report, serving=serving(table.facts, frame, ceilings))
     if not len(frame):
         return report, None
     rows = rows_of(frame, ceilings, table, marked)

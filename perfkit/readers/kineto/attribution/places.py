@@ -134,7 +134,15 @@ _PASSES = [FORWARD, BACKWARD, OPTIMIZER]
 
 
 def passes(events: HostEvents, steps: Steps, node: Integers) -> tuple[list[str], Integers]:
-    """Pass of each event: from its own ranges, else (another thread) from what the step's thread was in at the time."""
+    """Pass of each event: from its own ranges, else (another thread) from what the step's thread was in at the time.
+
+    In an iteration of a serving engine it is the iteration's phase.
+    """
+    served = [iteration_of(name) for name in steps.names]
+    if any(served):
+        phase = np.array([PHASES.index(one.phase if one else IDLE) for one in served])
+        at = steps.at(events.start)
+        return list(PHASES), np.where(at >= 0, phase[np.maximum(at, 0)], -1)
     names, code = _codes(events, PASS)
     ranges = np.flatnonzero(events.named([n.startswith(PASS) for n in events.names]) & (events.lane == steps.lane))
     if len(ranges):
@@ -146,15 +154,7 @@ def passes(events: HostEvents, steps: Steps, node: Integers) -> tuple[list[str],
 
 
 def _passes_without_ranges(events: HostEvents, steps: Steps, node: Integers) -> tuple[list[str], Integers]:
-    """Pass by autograd's own marks and the optimizer's annotation; else by the name of a range around the event.
-
-    In an iteration of a serving engine it is the iteration's phase.
-    """
-    served = [iteration_of(name) for name in steps.names]
-    if any(served):
-        phase = np.array([PHASES.index(one.phase if one else IDLE) for one in served])
-        at = steps.at(events.start)
-        return list(PHASES), np.where(at >= 0, phase[np.maximum(at, 0)], -1)
+    """Pass by autograd's own marks and the optimizer's annotation; else by the name of a range around the event."""
     own = np.where(events.sequence >= 0, np.int32(0), np.int32(-1))
     own[events.named([n.startswith("Optimizer.") for n in events.names])] = 2
     code = events.inherit(own)

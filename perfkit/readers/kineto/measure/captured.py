@@ -108,6 +108,15 @@ class Replayed:
         return [Placement(CAPTURE, columns)]
 
 
+def without_passes(placements: Sequence[Placement]) -> list[Placement]:
+    """Return the places of replays in iterations of an engine, whose pass is their phase: the pass in which a graph was
+    captured means nothing."""
+    return [
+        Placement(one.source, {name: column for name, column in one.columns.items() if name != "pass"})
+        for one in placements
+    ]
+
+
 def read_captures(
     paths: Mapping[int, Path], costs: CostModel, declared: Mapping[str, DeclaredKernel], matmul_precision: str
 ) -> dict[int, Capture]:

@@ -26,7 +26,7 @@ from perfkit.readers.kineto.attribution.columns import place
 from perfkit.readers.kineto.attribution.gpu_steps import Launches
 from perfkit.readers.kineto.decode.events import ANNOTATION, KERNEL, RUNTIME, DeviceEvents, HostEvents
 from perfkit.readers.kineto.decode.read import read_events
-from perfkit.readers.kineto.measure.captured import BEGIN, END, Capture, Replayed, fits, kind_of
+from perfkit.readers.kineto.measure.captured import BEGIN, END, Capture, Replayed, fits, kind_of, without_passes
 from perfkit.readers.kineto.measure.rows import on_device, wanted
 from perfkit.run_folder import DeclaredKernel
 from perfkit.tree.placement import Placement
@@ -47,14 +47,11 @@ class Window(Capture):
 
 
 class Served(Replayed):
-    """Replays whose phase is that of their iteration: the pass in which a graph was captured means nothing."""
+    """Replays whose phase is that of their iteration."""
 
     def placement(self) -> list[Placement]:
         """Return the places without passes."""
-        return [
-            Placement(one.source, {name: column for name, column in one.columns.items() if name != "pass"})
-            for one in super().placement()
-        ]
+        return without_passes(super().placement())
 
 
 def captures_of(trace: Path) -> list[Path]:

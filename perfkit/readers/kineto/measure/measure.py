@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from perfkit.cost import CostModel, TensorSpec
+from perfkit.engines import iteration_of
 from perfkit.profile_names import LOADER
 from perfkit.readers.columns import Integers
 from perfkit.readers.kineto.attribution.call_sites import find_call_sites
@@ -110,6 +111,7 @@ def _activities(events: Events, placed: Placed, launches: Launches, on_gpu: GpuS
     working, owner = with_registered(working, owner, host, device, launches, known.costs)
     columns = gpu.columns(host, device, working, launches, owner, messages)
     told = replays.placement() if replays is not None else []
+    told = captured.without_passes(told) if any(map(iteration_of, steps.names)) else told
     columns |= of_activities(host, device, placed, launches, located, unplaced, told)
     rows = launching_only(rows)
     accounting = idle.account(host, device, steps, on_gpu, places, rows, launches.call, known.event_cost_ns)
