@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 
 import torch
 
-from perfkit import hardware
+from perfkit.hardware.store import load_or_measure
 
 LIMIT, TRIES = 1.15, 30
 
@@ -40,7 +40,7 @@ def best_seconds(call: Callable[[], object]) -> float:
 
 def main() -> int:
     """Measure and print; 1 when an operator beats its ceiling."""
-    ceilings = hardware.load_or_measure(refresh=True, progress=lambda text: print(f"  {text}", file=sys.stderr))
+    ceilings = load_or_measure(refresh=True, progress=lambda text: print(f"  {text}", file=sys.stderr))
     print(f"{'working set':>12} " + " ".join(f"{name:>7}" for name in ("add", "mul", "copy", "neg_")))
     worst = 0.0
     for size, _ in ceilings.bandwidth:

@@ -135,10 +135,10 @@ def results_of(given: argparse.Namespace, chosen: dict[str, list[str]]) -> dict[
     """The fusion of each workload, or why it is missing: of run folders, or of runs with new ceilings."""
     if given.runs:
         return {folder: fusion_of(perfkit("report", folder)) for folder in given.runs}
-    from perfkit import hardware
+    from perfkit.hardware.store import load_or_measure
 
     where = {"device": given.device, "refresh": True, "progress": lambda text: print(f"  {text}", file=sys.stderr)}
-    ceilings = hardware.load_or_measure(**where)
+    ceilings = load_or_measure(**where)
     print(f"{platform.platform()}, {ceilings.device_name}, {ceilings.threads} threads, {ceilings.software}")
     results: dict[str, Any] = {}
     for name, arguments in chosen.items():

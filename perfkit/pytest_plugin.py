@@ -108,7 +108,7 @@ def _save(result: Result) -> None:
 
     from perfkit.compare import baselines
     from perfkit.compare.record import write_measurement
-    from perfkit.hardware import fingerprint
+    from perfkit.hardware.identity import fingerprint
 
     with tempfile.TemporaryDirectory() as scratch:
         write_measurement(Path(scratch), _measurement(result))
@@ -139,7 +139,7 @@ def _check(result: Result, fail_on: str, on_cannot_tell: str, brief: str) -> Non
     """
     from perfkit.compare import baselines, gate, sides, sources
     from perfkit.compare.metrics import Rule
-    from perfkit.hardware import fingerprint
+    from perfkit.hardware.identity import fingerprint
 
     limits = gate.parse([fail_on])
     saved = baselines.latest(result.name)

@@ -16,7 +16,7 @@ from perfkit.bench.results import COLD, WARM, Bench, Error, Point, Roof, Row, Ti
 from perfkit.bench.subject import PYTORCH, Outputs, Prepared, Subject, Way
 from perfkit.cost.model import Cost
 from perfkit.errors import PerfkitError, RunFailed, Unavailable, UsageError
-from perfkit.hardware import Ceilings
+from perfkit.hardware.ceilings import Ceilings
 from perfkit.kernels import mkl
 from perfkit.kernels.checking import largest_error, to_fp64
 from perfkit.statistics import exponent, median, ratio_of_medians

@@ -13,8 +13,8 @@ from perfkit.bench.results import COLD, WARM, Bench
 from perfkit.bench.run import Options, Progress, bench, fit
 from perfkit.bench.subject import Subject, Way
 from perfkit.errors import Unavailable, UsageError
-from perfkit.hardware import Ceilings
 from perfkit.hardware.access import no_gpu
+from perfkit.hardware.ceilings import Ceilings
 from perfkit.hardware.identity import version_of
 from perfkit.hardware.measure import BUSY, check_device, load_a_core
 from perfkit.kernels import catalog

@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import perfkit
-from perfkit import hardware
 from perfkit.capture import counted, failures, folders, launched, loading, profile
 from perfkit.cost import TensorSpec
 from perfkit.errors import PerfkitError, RunFailed
+from perfkit.hardware import identity, store
+from perfkit.hardware.ceilings import to_json
 from perfkit.hardware.cpu import read_cpu
 from perfkit.hardware.power import Watch
 from perfkit.programs.order import CUT, LINES, STARTED, TRACE, Order, Result, captures, read_results
@@ -111,7 +112,7 @@ def assemble(
         records[-1].power = watch.during(result.gpu, result.timed_spans) if watch else None
     notes = [note for _, one in recorded for note in [*one.notes, *filter(None, [one.problem])]]
     notes += count(records) if count else []
-    environment = hardware.environment()
+    environment = identity.environment()
     environment["threads"] |= {**first.threads, "processes": len(recorded)}
     fingerprint, lacking = _ceilings(first, folder, progress)
     manifest = Manifest(
@@ -251,12 +252,12 @@ def _ceilings(result: Result, folder: Path, progress: Progress) -> tuple[str, li
     count = result.threads.get("count") if result.device == "cpu" else None
     threads = min(count, read_cpu().usable) if count else None  # more threads than cores reach no more
     try:
-        ceilings = hardware.load_or_measure(
+        ceilings = store.load_or_measure(
             result.device, progress=lambda text: progress("ceilings", str(text)), threads=threads
         )
     except PerfkitError as error:
         return "", [f"Without ceilings nothing is judged: {error}"]
-    write_whole(folder / CEILINGS, hardware.to_json(ceilings))
+    write_whole(folder / CEILINGS, to_json(ceilings))
     return ceilings.fingerprint, []
 
 

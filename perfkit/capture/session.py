@@ -26,7 +26,6 @@ from pathlib import Path
 from typing import Any
 
 import perfkit
-from perfkit import hardware
 from perfkit.backends.parallel.ranks import carrier
 from perfkit.capture import counters, folders, memory
 from perfkit.capture.child import Child
@@ -40,6 +39,8 @@ from perfkit.capture.stages.profiling import finish
 from perfkit.capture.stages.reference import REFERENCE, Reference, checked_steps, judge, run_reference
 from perfkit.capture.stages.turns import time_in_turns
 from perfkit.errors import PerfkitError
+from perfkit.hardware import identity, store
+from perfkit.hardware.ceilings import Ceilings, to_json
 from perfkit.hardware.cpu import read_cpu
 from perfkit.run_folder import (
     TIMED_ALONE,
@@ -89,9 +90,9 @@ class Session:
 
     def _run(self) -> Path:
         ceilings = self._ceilings()
-        environment = hardware.environment()
+        environment = identity.environment()
         with folders.made(self.out) as folder:
-            write_whole(folder / "ceilings.json", hardware.to_json(ceilings))
+            write_whole(folder / "ceilings.json", to_json(ceilings))
             with tempfile.TemporaryDirectory(prefix=".scratch-", dir=folder) as scratch:
                 facts, records = self._capture(folder, Path(scratch))
             manifest = Manifest(
@@ -109,16 +110,16 @@ class Session:
             write_manifest(folder, manifest)
         return self.out
 
-    def _ceilings(self) -> hardware.Ceilings:
+    def _ceilings(self) -> Ceilings:
         """The device's; of a CPU that several ranks share those of one rank's threads, by which each is judged."""
         settings, device = self.settings, self.settings.device
         shared = settings.in_group and device == "cpu"
-        ceilings = hardware.load_or_measure(
+        ceilings = store.load_or_measure(
             device,
             progress=lambda text: self.progress("ceilings", str(text)),
             threads=min(int(threads(settings)[THREADS]), read_cpu().usable) if shared else None,
         )
-        if shared and (kept := hardware.kept_ceilings(device)):
+        if shared and (kept := store.kept_ceilings(device)):
             ceilings.collectives = kept.collectives
         return ceilings
 

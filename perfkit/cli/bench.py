@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from perfkit.bench.results import Bench
     from perfkit.bench.run import Options
     from perfkit.cli.parts.output import Json
-    from perfkit.hardware import Ceilings
+    from perfkit.hardware.ceilings import Ceilings
 
 WHAT, TRACE, HOW, OUTPUT = "What", "An operator of a trace", "Measurement", "Output"
 
@@ -131,7 +131,7 @@ def bench(
 
 
 def _ceilings(options: Options, say: Callable[[str, str], None]) -> Ceilings:
-    from perfkit.hardware import load_or_measure
+    from perfkit.hardware.store import load_or_measure
 
     return load_or_measure(options.device, progress=lambda text: say("ceilings", text))
 

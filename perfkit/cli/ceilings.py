@@ -10,7 +10,8 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from perfkit.hardware import Ceilings, Sweep
+    from perfkit.hardware.ceilings import Ceilings
+    from perfkit.hardware.collectives.results import Sweep
 
 
 def ceilings(
@@ -30,7 +31,8 @@ def ceilings(
     `perfkit scale` refer to.
     """
     from perfkit.cli.parts.shown import progress
-    from perfkit.hardware import load_or_measure, load_or_measure_collectives, to_json
+    from perfkit.hardware.ceilings import to_json
+    from perfkit.hardware.store import load_or_measure, load_or_measure_collectives
 
     def tell(text: str) -> None:
         say("ceilings", text)

@@ -10,7 +10,7 @@ import typer
 from perfkit.cli.parts import options
 
 if TYPE_CHECKING:
-    from perfkit.hardware import Sweep
+    from perfkit.hardware.collectives.results import Sweep
     from perfkit.scale.one_rank import OneRank
 
 NAME = "scale"
@@ -87,7 +87,7 @@ def _number(text: str) -> int:
 
 def _sweeps(one: OneRank) -> list[Sweep]:
     """The sweeps of collectives that the run keeps, else those of this machine, if it is of the same kind."""
-    from perfkit.hardware import kept_ceilings
+    from perfkit.hardware.store import kept_ceilings
 
     if one.ceilings.collectives:
         return one.ceilings.collectives

@@ -15,7 +15,7 @@ from perfkit.compare import served, side_by_side, waterfall
 from perfkit.compare.metrics import Rule, centre, others, parts, step_test
 from perfkit.compare.results import Comparison, Pair, SideResult, TreeLine
 from perfkit.compare.sides import Side
-from perfkit.hardware import comparable
+from perfkit.hardware.identity import comparable
 from perfkit.instructions.changes import changes as code_changes
 from perfkit.instructions.results import CODE
 from perfkit.statistics import median, verdicts

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from perfkit import hardware
 from perfkit.errors import InputError
-from perfkit.hardware import Sweep
+from perfkit.hardware.ceilings import from_json
+from perfkit.hardware.collectives.results import Sweep
+from perfkit.hardware.store import kept_ceilings
 from perfkit.ranks.members import Member
 from perfkit.run_folder import CEILINGS, is_run_folder, read_manifest
 
@@ -23,12 +24,12 @@ def roofs(members: Sequence[Member], run: Path | None) -> list[Sweep]:
     """The sweeps of collectives on the machine of the traces: those of their run, else those kept here where the GPUs
     are of the same kind."""
     try:
-        found = hardware.from_json((run / CEILINGS).read_bytes()).collectives if run else []
+        found = from_json((run / CEILINGS).read_bytes()).collectives if run else []
     except (OSError, ValueError):
         found = []
     if found:
         return found
-    kept = hardware.kept_ceilings("cuda")
+    kept = kept_ceilings("cuda")
     names = {gpu.get("name") for member in members for gpu in member.facts.get("gpus") or []}
     return kept.collectives if kept and names == {kept.device_name} else []
 

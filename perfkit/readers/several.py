@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
 from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
 from typing import TypeVar
 
@@ -88,6 +86,9 @@ def _results(paths: Sequence[Path], read: Callable[[Path], T], workers: int) -> 
         for path in paths:
             yield path, partial(read, path)
         return
+    from concurrent.futures import Future, ProcessPoolExecutor
+    from multiprocessing import get_context
+
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
         futures: list[Future[T]] = [pool.submit(read, path) for path in paths]
         for path, future in zip(paths, futures, strict=True):

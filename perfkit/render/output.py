@@ -99,10 +99,19 @@ def of_report(
     answers: Callable[[], Answers | None] = lambda: None,
 ) -> Output:
     """The output of a report; `answers` is for the HTML page (`perfkit.render.views.answers`)."""
-    from perfkit.render import csv, html
     from perfkit.render.report import report_page
 
-    files = {"html": lambda: html.render(report, answers=answers()), "csv": lambda: csv.render(report)}
+    def html() -> str:
+        from perfkit.render import html
+
+        return html.render(report, answers=answers())
+
+    def csv() -> str:
+        from perfkit.render import csv
+
+        return csv.render(report)
+
+    files = {"html": html, "csv": csv}
     return Output(report, partial(report_page, report), "report", files, tables, report)
 
 

@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from perfkit.content import content_dir
-from perfkit.render import html, markdown, terminal
+from perfkit.render import markdown, terminal
 from perfkit.render.cells import Table
 from perfkit.render.pages.figures import Figure
-from perfkit.render.views import Answers
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rich.console import Console
+
+    from perfkit.render.views import Answers
 
 TEMPLATE = "page"
 SUMMARY, SCREEN, WHOLE = 0, 1, 2
@@ -108,6 +109,9 @@ def render_html(page: Page, template: Path | None = None, answers: Answers | Non
 
     Raises what `perfkit.render.html.page` raises.
     """
+    from perfkit.content import content_dir
+    from perfkit.render import html
+
     content = html.embedded(None, page_data(page))
     return html.page(template or content_dir("reports") / TEMPLATE, page.title, content, answers)
 

@@ -60,6 +60,7 @@ def show(page: Page, console: Console, fold: int) -> None:
     from rich.text import Text
 
     width = min(console.width, WIDEST)
+    pieces = []
     for part in _paragraphs(page, fold, width):
         indent, hang = 0, 0
         if isinstance(part, Table):
@@ -71,7 +72,8 @@ def show(page: Page, console: Console, fold: int) -> None:
             for number, piece in enumerate(line.wrap(console, width - indent - hang) or [line]):
                 piece.rstrip()
                 piece.pad_left(indent + (hang if number else 0) if piece.plain else 0)
-                console.print(piece, soft_wrap=True)
+                pieces.append(piece)
+    console.print(Text("\n").join(pieces), soft_wrap=True)  # at once: each print costs as much as a page of text
 
 
 _MARKER = re.compile(r" *((\d+\.|·|→) )?")

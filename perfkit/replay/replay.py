@@ -15,7 +15,7 @@ from perfkit.bench.run import Options
 from perfkit.bench.subject import Subject
 from perfkit.cost.model import Cost
 from perfkit.errors import RunFailed
-from perfkit.hardware import Ceilings
+from perfkit.hardware.ceilings import Ceilings
 from perfkit.kernels.families import cost_model
 from perfkit.readers.kineto.measure.calls import call_of
 from perfkit.replay import attention, fills, fitting, generated, rebuilt, ways

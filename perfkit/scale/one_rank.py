@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from perfkit.errors import InputError
-from perfkit.hardware import Ceilings, from_json
+from perfkit.hardware.ceilings import Ceilings, from_json
 from perfkit.profile_names import BACKWARD, FORWARD, OPTIMIZER, ZERO_GRAD
 from perfkit.run_folder import CEILINGS, KERNELS, BackendRun, Manifest, read_manifest
 from perfkit.scale.parameters import Parameter, parameters_of

@@ -20,10 +20,9 @@ from perfkit.compare.results import Comparison, Tested
 from perfkit.compare.sides import of_launches
 from perfkit.compare.sources import how_of
 from perfkit.compare.stopping import Plan
-from perfkit.hardware import fingerprint
 from perfkit.hardware.cpu import read_cpu
 from perfkit.hardware.gpu import gpu_names
-from perfkit.hardware.identity import version_of
+from perfkit.hardware.identity import fingerprint, version_of
 from perfkit.statistics import verdicts
 from perfkit.tries.printed import RIGHT, WRONG
 from perfkit.tries.results import ACCEPT, CANNOT_TELL, REJECT, Try

@@ -14,7 +14,6 @@ from typing import ClassVar
 import msgspec
 import pytest
 
-from perfkit import hardware
 from perfkit.capture.child import Child
 from perfkit.capture.members import Member, together
 from perfkit.capture.session import Session
@@ -286,8 +285,8 @@ def beside_a_gpu(monkeypatch):
     monkeypatch.setattr(
         module, "processes", lambda name, _, log, environment, say, *__: Recorded(name, log, environment, say)
     )
-    ceilings = hardware.load_or_measure("cpu")
-    monkeypatch.setattr(module.hardware, "load_or_measure", lambda device, progress, threads: ceilings)
+    ceilings = module.store.load_or_measure("cpu")
+    monkeypatch.setattr(module.store, "load_or_measure", lambda device, progress, threads: ceilings)
 
     def run(out, backends, share=0.3, available=1e12):
         monkeypatch.setattr(Recorded, "share", share)

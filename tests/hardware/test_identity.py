@@ -114,7 +114,7 @@ def test_what_is_not_told_is_no_difference():
 
 def test_the_environment_needs_neither_torch_nor_pandas():
     code = (
-        "import sys; from perfkit import hardware; hardware.environment(); "
+        "import sys; from perfkit.hardware.identity import environment; environment(); "
         "print([m for m in ('torch', 'pandas', 'numpy') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

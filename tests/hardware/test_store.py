@@ -8,7 +8,8 @@ import msgspec
 import pytest
 
 from perfkit.errors import PerfkitError, UsageError
-from perfkit.hardware import store, to_json
+from perfkit.hardware import store
+from perfkit.hardware.ceilings import to_json
 from perfkit.hardware.compiler import find_compiler
 from perfkit.hardware.identity import version_of
 from perfkit.hardware.measure import check_device
@@ -144,8 +145,8 @@ def test_loading_needs_no_torch(cache, measured):
     load_or_measure("cpu", threads=2)
     code = (
         "import sys\n"
-        "from perfkit import hardware\n"
-        "print(hardware.load_or_measure('cpu', threads=2).measured_at, 'torch' in sys.modules, 'numpy' in sys.modules)"
+        "from perfkit.hardware.store import load_or_measure\n"
+        "print(load_or_measure('cpu', threads=2).measured_at, 'torch' in sys.modules, 'numpy' in sys.modules)"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=dict(os.environ)

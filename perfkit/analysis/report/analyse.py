@@ -9,7 +9,6 @@ import msgspec
 
 import perfkit
 from perfkit.analysis import source
-from perfkit.analysis.fusion import predict
 from perfkit.analysis.report import points, verdict
 from perfkit.analysis.report.backend import missing, of_record, profiled
 from perfkit.analysis.report.rows import ceilings_of
@@ -26,6 +25,8 @@ if TYPE_CHECKING:
 
 def analyse(run: Run, findings: bool = True) -> Report:
     """The report of a run folder: with all backends; without `findings` no rule is asked."""
+    from perfkit.analysis.fusion import predict
+
     manifest = run.manifest
     ceilings, problems = ceilings_of(run.ceilings)
     made = [of_record(record, run, ceilings, findings) for record in manifest.backends]

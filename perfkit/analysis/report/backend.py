@@ -11,7 +11,6 @@ import msgspec
 import numpy as np
 
 from perfkit.analysis import source, source_lines
-from perfkit.analysis.fusion import predict
 from perfkit.analysis.loading import loadings
 from perfkit.analysis.report import aggregate, exposed, generation, nvidia, points, ranges, speed
 from perfkit.analysis.report.accounting import accounting, incomparable
@@ -147,6 +146,8 @@ def profiled(
     found, unjudged = answers.of_case(case)
     report = msgspec.structs.replace(report, findings=found, unjudged=unjudged)
     if report.kind == source.RUN:
+        from perfkit.analysis.fusion import predict
+
         report = msgspec.structs.replace(report, fusion=predict.predict(case), compiled=predict.achieve(case))
     return report, dataclasses.replace(case, report=report)
 

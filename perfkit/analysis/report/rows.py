@@ -11,7 +11,6 @@ from perfkit.analysis.report import aggregate
 from perfkit.analysis.roofline.withheld import judge_rows
 from perfkit.hardware.ceilings import Ceilings
 from perfkit.table import KernelTable
-from perfkit.tree.aligned import align_places
 from perfkit.tree.places import places_of
 
 if TYPE_CHECKING:
@@ -59,11 +58,16 @@ def rows_of(
     """
     family_code, families = _codes(frame["family"].astype(object).fillna("other"))
     judged, withheld = judge_rows(frame, ceilings, table.facts)
+    placed = frame
+    if marked is not None:
+        from perfkit.tree.aligned import align_places
+
+        placed = align_places(frame, marked)
     return aggregate.Rows(
         judged=judged,
         withheld=withheld,
         steps=steps_of(frame, table),
-        places=places_of(frame if marked is None else align_places(frame, marked), ("family",)),
+        places=places_of(placed, ("family",)),
         family_code=family_code,
         families=families,
         names=frame["name"].tolist(),

@@ -10,6 +10,7 @@ import importlib
 import pkgutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -69,7 +70,7 @@ class Case:
     def explained(self, rows: Booleans) -> float:
         """Return the saving of the shown findings so far on `rows`, ns a step: on each row the largest."""
         told = [saved for (finding, _), saved in zip(self.claims, self.saved, strict=True) if finding.share >= WORTH]
-        return self.per_step(np.max(told, axis=0)[rows].sum()) if told else 0.0
+        return self.per_step(np.max([saved[rows] for saved in told], axis=0).sum()) if told else 0.0
 
     def unclaimed(self, rows: Booleans) -> Booleans:
         """Return those of `rows` that no shown finding is about yet: a symptom does not repeat its cause."""
@@ -174,9 +175,19 @@ class Case:
         passed = {name: test(name) for name in set(names)}
         return np.array([passed[name] for name in names], bool)
 
+    @cached_property
+    def short_names(self) -> np.ndarray[Any, np.dtype[np.object_]]:
+        """The short name of each row, else its whole name."""
+        return self.frame["short_name"].fillna(self.frame["name"]).to_numpy(object)
+
+    @cached_property
+    def shapes(self) -> np.ndarray[Any, np.dtype[np.object_]]:
+        """The shapes of each row as text, "" where they are absent."""
+        return np.array(self.text("shapes"), object)
+
     def named_short(self, name: str) -> Booleans:
         """The rows of one kernel by its short name, as groups have it."""
-        found: Booleans = (self.frame["short_name"].fillna(self.frame["name"]) == name).to_numpy(bool)
+        found: Booleans = self.short_names == name
         return found
 
     def lines_of(self, rows: Booleans | None, measure: str) -> list[SourceLine]:
@@ -191,8 +202,7 @@ class Case:
         """Short names of the kernels among `rows`, the longest first."""
         import pandas as pd
 
-        names = self.frame["short_name"].fillna(self.frame["name"])[rows]
-        total = pd.Series(np.nan_to_num(self.judged.time[rows])).groupby(names.to_numpy()).sum()
+        total = pd.Series(np.nan_to_num(self.judged.time[rows])).groupby(self.short_names[rows]).sum()
         return [str(n) for n in total.sort_values(ascending=False, kind="stable").index[:most]]
 
 

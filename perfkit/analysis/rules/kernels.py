@@ -67,8 +67,7 @@ def _below_roof(rule: Rule, case: Case) -> Iterator[Finding]:
 
 def _usual(case: Case, groups: Sequence[Group], waiting: Reals) -> Sequence[Group]:
     """The groups as if no row had waited (`rules.unequal.waited`)."""
-    named = case.frame["short_name"].fillna(case.frame["name"])
-    rows = case.frame.assign(waiting=waiting, key=named, shapes=case.text("shapes"))
+    rows = case.frame.assign(waiting=waiting, key=case.short_names, shapes=case.shapes)
     lost = rows.groupby(["key", "shapes"])["waiting"].sum()
     made = []
     for group in groups:
@@ -86,7 +85,7 @@ def _usual(case: Case, groups: Sequence[Group], waiting: Reals) -> Sequence[Grou
 
 def _has_cause(case: Case, group: Group) -> bool:
     """Return whether findings that save about as much on the group's kernels say why."""
-    rows = case.named_short(group.key) & (np.array(case.text("shapes"), object) == group.shapes)
+    rows = case.named_short(group.key) & (case.shapes == group.shapes)
     return case.explained(rows) >= _AS_MUCH * (group.headroom_ns or 0.0) > 0
 
 

@@ -24,10 +24,7 @@ def report_ranks(paths: list[Path], wanted: Wanted) -> list[Path]:
 
     A folder that is not a run folder means the traces in it.
     """
-    from perfkit.readers import several
-
-    files = [file for path in paths for file in several.traces_of(path)]
-    ranks = [file for file in files if several.is_of_a_rank(file)] if len(files) > 1 else []
+    files, ranks = _ranks_among(paths)
     if len(ranks) < 2:
         return files
     members, problems = _read(ranks)
@@ -44,6 +41,14 @@ def report_ranks(paths: list[Path], wanted: Wanted) -> list[Path]:
     found = of_job(job, problems, beside.roofs(members, run), beside.environment(run))
     put(_output(found, job), replace(wanted, name=NAME))
     return [file for file in files if file not in ranks]
+
+
+def _ranks_among(paths: list[Path]) -> tuple[list[Path], list[Path]]:
+    """The files that `paths` mean, and those of them that are traces of ranks, where there are several files."""
+    from perfkit.readers import several
+
+    files = [file for path in paths for file in several.traces_of(path)]
+    return files, [file for file in files if several.is_of_a_rank(file)] if len(files) > 1 else []
 
 
 def _output(found: RanksReport, job: Job) -> Output:
@@ -80,8 +85,7 @@ def drawn(paths: list[Path]) -> tuple[Drawing, list[str]] | None:
     from perfkit.ranks.job import together
     from perfkit.readers import several
 
-    files = [file for path in paths for file in several.traces_of(path)]
-    ranks = [file for file in files if several.is_of_a_rank(file)] if len(files) > 1 else []
+    _, ranks = _ranks_among(paths)
     if len(ranks) < 2:
         return None
     with shown.progress() as say:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from perfkit.bench.results import Bench
     from perfkit.bench.run import Options
-    from perfkit.hardware import Ceilings
+    from perfkit.hardware.ceilings import Ceilings
 
 HOW = "Name one: --kernel 1, or --operator aten::addmm."
 

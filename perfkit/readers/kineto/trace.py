@@ -24,7 +24,6 @@ from perfkit.readers.kineto.attribution.columns import Placed, place
 from perfkit.readers.kineto.attribution.gpu_steps import Launches
 from perfkit.readers.kineto.decode.read import Events, read_events
 from perfkit.readers.kineto.decode.typed import collector_off
-from perfkit.readers.kineto.holders import holders
 from perfkit.readers.kineto.lines.find import Lines
 from perfkit.readers.kineto.measure.collectives import rank_of
 from perfkit.readers.kineto.measure.measure import Known, Measured, measure
@@ -118,6 +117,8 @@ def _measured(
     said += [source.problem] if source.problem else []
     warnings = events.about.warnings() + found.unplaced + _warnings(events, placed, found) + said
     if len(events.memory):
+        from perfkit.readers.kineto.holders import holders
+
         found.facts["memory"] = msgspec.to_builtins(holders(events, placed, layers))
     recorded = {"profile": Recorded.of(events, placed.launch, path)} if whole else {}
     return found.columns, found.facts, warnings, recorded, events.counters

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from perfkit.analysis.line_results import LineTime
 from perfkit.analysis.results import BackendReport
-from perfkit.compare.results import Pair
 from perfkit.render import sentences
 from perfkit.render.cells import Table, clean, column_scale, figures, table, words
+
+if TYPE_CHECKING:
+    from perfkit.compare.results import Pair
 
 _CHANGED = 0.01  # of the host's time: a line that changed by less is not listed
 _NOTE = (

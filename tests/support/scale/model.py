@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from perfkit.hardware import Ceilings, to_json
+from perfkit.hardware.ceilings import Ceilings, to_json
 from perfkit.run_folder import CEILINGS, KERNELS, BackendRun, Manifest, Settings, WorkloadFacts, write_manifest
 from perfkit.table import KernelTable, conform
 
