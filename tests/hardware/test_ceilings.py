@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from perfkit.hardware.ceilings import from_json, to_json
-from perfkit.hardware.ceilings import Ceiling
+from perfkit.hardware.ceilings import Ceiling, from_json, to_json
 from perfkit.hardware.observation import GIB, KIB, MIB
 from tests.support.hardware.fakes import made_ceilings
 
