@@ -25,7 +25,8 @@ def inspect(
     what: Annotated[
         str,
         typer.Argument(
-            help="A kernel (see `perfkit list kernels`), a workload, a run folder, or a report of Nsight Compute."
+            help="A kernel (see `perfkit list kernels`), a workload, a run folder, a report of Nsight Compute, or a file "
+            "of perfkit/profile.cuh."
         ),
     ],
     implementation: Annotated[
@@ -61,7 +62,10 @@ def inspect(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="Write the code into this file; of a report as HTML, shaded.", rich_help_panel=OUTPUT),
+        typer.Option(
+            help="Write the code into this file; of a report as HTML, shaded; of regions a page, or a trace (.json).",
+            rich_help_panel=OUTPUT,
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.", rich_help_panel=OUTPUT)] = False,
     brief: options.Brief = False,
@@ -70,7 +74,7 @@ def inspect(
 
     C: instruction set and vector width. CUDA and Triton: registers, shared memory, spills and access width. Workloads:
     the code of Inductor, or the trace that Thunder executes. Reports of Nsight Compute: the instructions and
-    source lines at which warps waited, and why.
+    source lines at which warps waited, and why. Files of perfkit/profile.cuh: the time of a kernel's regions.
     """
     from perfkit.cli.parts.output import json_of
     from perfkit.cli.parts.shown import progress
@@ -78,9 +82,10 @@ def inspect(
 
     answer = json_of(as_json, brief)
     if Path(what).is_file() and Path(what).suffix != ".py":  # which holds a model
-        from perfkit.cli.parts import code
+        from perfkit.cli.parts import code, regions
 
-        code.show(Path(what), out, limit, answer)
+        shown = regions.show if regions.is_regions(Path(what)) else code.show
+        shown(Path(what), out, limit, answer)
         return
     with progress() as say:
         if is_run_folder(Path(what)):

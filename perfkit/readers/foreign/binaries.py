@@ -119,6 +119,7 @@ KINDS = (
         _starts(b"\x7fELF"),
     ),
     Foreign("a trace of Perfetto (protobuf)", f"Open it in ui.perfetto.dev. {TORCH}", _is_perfetto),
+    Foreign("regions of a kernel (perfkit/profile.cuh)", "`perfkit inspect FILE` shows them.", _starts(b"PKREGION")),
     Foreign("an image", "Give the profile that it shows.", _starts(b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"RIFF")),
     Foreign("a PDF document", "Give the profile that it shows.", _starts(b"%PDF")),
 )

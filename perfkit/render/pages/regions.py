@@ -1,0 +1,174 @@
+"""The regions of a kernel (`perfkit/profile.cuh`) as a page: sums, multiprocessors, and both over time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from perfkit import units
+from perfkit.analysis.words import percent
+from perfkit.instructions.regions import COARSE, Launch, Multiprocessor, Records, Region
+from perfkit.render.cells import Table, clean, figures, table, words
+from perfkit.render.page import Page, Section
+from perfkit.render.pages.figures import Figure, Series
+
+SHOWN = 10
+_BINS = 160
+_SERIES = 7  # regions with a colour of their own
+_UNEVEN = 0.1  # of a region's mean over multiprocessors: a longer one is said
+
+
+def page(path: str, launch: Launch, records: Records, rows: int | None = SHOWN) -> Page:
+    """Return the page of a launch; tables have at most `rows` rows."""
+    return Page(
+        title=f"Regions of a kernel in {clean(path, 80)}",
+        verdict=_verdict(launch),
+        sections=[
+            Section(table=_regions(launch.regions[:rows])),
+            Section(table=_multiprocessors(launch.by_sm, rows)),
+            Section(figures=[_over_time(launch, records), _by_multiprocessor(launch, records)]),
+        ],
+        warnings=_warnings(launch),
+    )
+
+
+def record(path: str, launch: Launch) -> dict[str, object]:
+    """The same as plain data for JSON."""
+    return {"source": path, **msgspec.to_builtins(launch)}
+
+
+def _verdict(launch: Launch) -> list[str]:
+    first = launch.regions[0]
+    several = f", the longest of {launch.launches} launches" if launch.launches > 1 else ""
+    used = f"on {len(launch.by_sm)} of {launch.multiprocessors} multiprocessors"
+    said = [
+        f"The regions span {units.text(launch.span_ns, 'ns')} {used}{several}.",
+        f"{first.name} takes most of the warps' time in regions: {percent(first.share)}.",
+    ]
+    uneven = [one for one in launch.regions if one.most_ns > (1 + _UNEVEN) * one.sm_ns]
+    if uneven:
+        worst = max(uneven, key=lambda one: one.most_ns - one.sm_ns)
+        said.append(
+            f"{worst.name} is uneven: multiprocessor {worst.most_sm} is in it for {units.text(worst.most_ns, 'ns')}, "
+            f"the average one for {units.text(worst.sm_ns, 'ns')}."
+        )
+    if launch.idle_tail >= _UNEVEN:
+        said.append(
+            f"Multiprocessors wait for the last one to end: {percent(launch.idle_tail)} of their time is after their "
+            "last region. Even work would save that at most."
+        )
+    return said
+
+
+def _warnings(launch: Launch) -> list[str]:
+    made = []
+    if launch.lost:
+        made.append(
+            f"{launch.lost} records of regions did not fit the buffer: sums are of the others. Compile with a larger "
+            "-DPERFKIT_RECORDS, or record fewer regions."
+        )
+    if launch.span_ns and launch.tick_ns > COARSE * launch.span_ns:
+        made.append(
+            f"The GPU's timer ticks every {units.text(launch.tick_ns, 'ns')}, as far as these records show: times of so "
+            f"short a kernel are known within {percent(launch.tick_ns / launch.span_ns)}."
+        )
+    return made
+
+
+def _regions(regions: list[Region]) -> Table:
+    return table(
+        "Regions by the time of their warps",
+        words("region", [one.name for one in regions], name=True),
+        figures("records", [float(one.records) for one in regions], ""),
+        figures("warp time", [one.warp_ns for one in regions], "ns"),
+        figures("share", [one.share for one in regions], "%"),
+        figures("a record", [one.mean_ns for one in regions], "ns"),
+        figures("multiprocessor, mean", [one.sm_ns for one in regions], "ns"),
+        figures("least", [one.least_ns for one in regions], "ns", priority=1),
+        figures("most", [one.most_ns for one in regions], "ns", priority=1),
+        notes=[
+            "Warp time is summed over warps. The other times are of a multiprocessor: how long any of its warps is in "
+            "the region. A region around others contains theirs."
+        ],
+    )
+
+
+def _multiprocessors(found: list[Multiprocessor], rows: int | None) -> Table:
+    shown = found[:rows]
+    return table(
+        "Multiprocessors, the last to end first",
+        words("multiprocessor", [str(one.sm) for one in shown], name=True),
+        figures("blocks", [float(one.blocks) for one in shown], ""),
+        figures("warps", [float(one.warps) for one in shown], ""),
+        figures("first region", [one.begin_ns for one in shown], "ns"),
+        figures("end", [one.end_ns for one in shown], "ns"),
+        figures("in regions", [one.busy_ns for one in shown], "ns"),
+        notes=[f"{len(shown)} of {len(found)}."] if len(shown) < len(found) else [],
+    )
+
+
+def _over_time(launch: Launch, records: Records) -> Figure:
+    """Warps in each region, on average over each of `_BINS` parts of the launch."""
+    edges = np.linspace(0, launch.span_ns or 1.0, _BINS + 1)
+    middle = ((edges[:-1] + edges[1:]) / 2e3).round(4).tolist()
+    own = [one.name for one in launch.regions[:_SERIES]]
+    series = []
+    for name in own:
+        chosen = records.name == name
+        series.append(Series(name=name, x=middle, y=_warps(records, chosen, edges), line="stack"))
+    others = ~np.isin(records.name, own)
+    if others.any():
+        series.append(Series(name="others", x=middle, y=_warps(records, others, edges), line="stack"))
+    return Figure(title="Warps by region over time", x="µs", y="warps", series=series)
+
+
+def _warps(records: Records, chosen: np.ndarray, edges: np.ndarray) -> list[float]:
+    """How many of the chosen records cover each part, on average over it."""
+    begin, end = np.sort(records.begin_ns[chosen]), np.sort(records.end_ns[chosen])
+    before = _covered(begin, edges) - _covered(end, edges)
+    return (np.diff(before) / np.diff(edges)).round(3).tolist()  # type: ignore[no-any-return]
+
+
+def _covered(moments: np.ndarray, edges: np.ndarray) -> np.ndarray:
+    """For each edge: the time since those moments that are before it, summed."""
+    count = np.searchsorted(moments, edges)
+    total = np.concatenate([[0.0], np.cumsum(moments)])
+    return count * edges - total[count]  # type: ignore[no-any-return]
+
+
+def _by_multiprocessor(launch: Launch, records: Records) -> Figure:
+    """The end of each multiprocessor, and its warps' time in each region, a warp."""
+    ordered = sorted(launch.by_sm, key=lambda one: one.sm)
+    x = [float(one.sm) for one in ordered]
+    warps = {one.sm: one.warps for one in ordered}
+    series = [Series(name="end", x=x, y=[one.end_ns / 1e3 for one in ordered], line="points")]
+    length = records.end_ns - records.begin_ns
+    for region in launch.regions[:_SERIES]:
+        sums = np.bincount(records.sm, weights=np.where(records.name == region.name, length, 0.0))
+        y = [float(sums[one.sm]) / warps[one.sm] / 1e3 for one in ordered]
+        series.append(Series(name=region.name, x=x, y=y, line="points"))
+    return Figure(title="Time of a warp by multiprocessor", x="multiprocessor", y="µs", series=series)
+
+
+def trace(records: Records) -> bytes:
+    """A trace for Perfetto: a process a multiprocessor, a thread a warp of a block, times in µs."""
+    columns = (
+        records.name.tolist(), records.sm.tolist(), records.block.tolist(), records.warp.tolist(),
+        records.begin_ns.tolist(), records.end_ns.tolist(),
+    )  # fmt: skip
+    events: list[dict[str, object]] = [
+        {"ph": "M", "name": "process_name", "pid": sm, "args": {"name": f"multiprocessor {sm}"}}
+        for sm in np.unique(records.sm).tolist()
+    ]
+    for name, sm, block, warp, begin, end in zip(*columns, strict=True):
+        span = {"ts": round(begin / 1e3, 4), "dur": round((end - begin) / 1e3, 4)}
+        place = {"pid": sm, "tid": block * 64 + warp, "args": {"block": block, "warp": warp}}
+        events.append({"ph": "X", "name": name, **span, **place})
+    return msgspec.json.encode({"traceEvents": events})
+
+
+def is_trace(out: Path) -> bool:
+    """Return whether a file of this name is to be a trace; else it is a page."""
+    return out.suffix == ".json"
