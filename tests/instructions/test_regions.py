@@ -54,7 +54,7 @@ def test_regions_are_summed_by_warps_and_by_multiprocessors(tmp_path: Path) -> N
     assert (compute.least_ns, compute.most_ns) == pytest.approx((10_000, 40_000), rel=2e-3)
     assert compute.sm_ns == pytest.approx(25_000, rel=2e-3) and compute.most_sm == 1
     assert load.sm_ns == pytest.approx(5000, rel=2e-3)
-    last, first = launch.by_sm
+    last, _ = launch.by_sm
     assert (last.sm, last.blocks, last.warps) == (1, 1, 2) and last.busy_ns == pytest.approx(45_000, rel=2e-3)
     assert launch.idle_tail == pytest.approx(15 / 46, rel=5e-3)
     page = rendered.page("k.regions", launch, records)
