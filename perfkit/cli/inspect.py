@@ -25,8 +25,8 @@ def inspect(
     what: Annotated[
         str,
         typer.Argument(
-            help="A kernel (see `perfkit list kernels`), a workload, a run folder, a report of Nsight Compute, or a file "
-            "of perfkit/profile.cuh."
+            help="A kernel (see `perfkit list kernels`), a workload, a run folder, a report of Nsight Compute, or a "
+            "file of perfkit/profile.cuh."
         ),
     ],
     implementation: Annotated[

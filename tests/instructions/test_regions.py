@@ -71,9 +71,7 @@ def test_a_coarse_timer_is_said(tmp_path: Path) -> None:
     assert "ticks every 1.47 µs" in rendered.page("k", launch, records).warnings[0]
 
 
-def test_inspect_shows_a_file_and_writes_a_page_and_a_trace(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_inspect_shows_a_file_and_writes_a_page_and_a_trace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = written(tmp_path / "k.regions", uneven())
     show(file, None, None, json_of(True, False))
     assert json.loads(capsys.readouterr().out)["regions"][0]["name"] == "compute"

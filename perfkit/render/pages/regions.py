@@ -71,8 +71,8 @@ def _warnings(launch: Launch) -> list[str]:
         )
     if launch.span_ns and launch.tick_ns > COARSE * launch.span_ns:
         made.append(
-            f"The GPU's timer ticks every {units.text(launch.tick_ns, 'ns')}, as far as these records show: times of so "
-            f"short a kernel are known within {percent(launch.tick_ns / launch.span_ns)}."
+            f"The GPU's timer ticks every {units.text(launch.tick_ns, 'ns')}, as far as these records show: times of "
+            f"so short a kernel are known within {percent(launch.tick_ns / launch.span_ns)}."
         )
     return made
 
