@@ -137,5 +137,5 @@ def _roof(
 def product_time(frame: pd.DataFrame, ceilings: Ceilings) -> float:
     """Return the least time of all products of `frame`, in ns."""
     columns = [name for name in frame.columns if name.startswith(_MATRIX)]
-    rates = {name: ceilings.compute_for(name.removeprefix("flop_")) for name in columns}
-    return sum(float(np.nansum(frame[name])) / rate.value * 1e9 for name, rate in rates.items() if rate)
+    rates = {name: ceilings.compute.get(name.removeprefix("flop_")) for name in columns}
+    return sum(float(np.nansum(frame[name])) / rate * 1e9 for name, rate in rates.items() if rate)
