@@ -9,7 +9,7 @@ import numpy as np
 
 from perfkit import units
 from perfkit.analysis import tensors
-from perfkit.analysis.report.serving import product_time
+from perfkit.analysis.model_bytes import product_time
 from perfkit.analysis.results import Finding, ServingPhase, Unjudged
 from perfkit.analysis.roofline.roof import Booleans, Integers
 from perfkit.analysis.rules.base import ON_BOTH, Case, Rule
