@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from perfkit.capture.nsight import ncu, nsys
     from perfkit.programs.order import Order
 
-NCU, WHAT, TORCH = "ncu only", "What ncu and nsys capture", "torch only"
+NCU, WHAT, TORCH = options.NCU, "What ncu and nsys capture", "torch only"
 TORCH_TOOL, JOINED = "torch", "torch,ncu"
 
 
@@ -55,28 +55,9 @@ def capture(
         bool,
         typer.Option("--whole", help="Record the whole program as one step.", rich_help_panel=TORCH),
     ] = False,
-    counter_set: Annotated[
-        str,
-        typer.Option(
-            "--set",
-            help="metrics (only what perfkit's report needs), basic, detailed, full or roofline.",
-            rich_help_panel=NCU,
-        ),
-    ] = "metrics",
-    clock_control: Annotated[
-        str,
-        typer.Option(
-            help="none (normal clocks), or base (fixed base clocks: slower but repeatable).",
-            rich_help_panel=NCU,
-        ),
-    ] = "none",
-    cache_control: Annotated[
-        str,
-        typer.Option(
-            help="all (flush caches before each replay: repeatable), or none (keep what the last replay left).",
-            rich_help_panel=NCU,
-        ),
-    ] = "all",
+    counter_set: options.CounterSet = "metrics",
+    clock_control: options.ClockControl = "none",
+    cache_control: options.CacheControl = "all",
     kernel_name: Annotated[
         str, typer.Option(help="Only kernels with this name; regex:EXPRESSION for a pattern.", rich_help_panel=NCU)
     ] = "",
@@ -105,7 +86,7 @@ def capture(
     ] = None,
     costs: options.Costs = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing report at --out.")] = False,
-    limit: Annotated[int | None, typer.Option(help="Rows of each table in the terminal; 0 for all.")] = None,
+    limit: options.Limit = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON instead of text.")] = False,
     brief: options.Brief = False,
     on: options.On = "",
@@ -120,19 +101,19 @@ def capture(
     from perfkit.capture import command
     from perfkit.cli.parts import output, reported, shown
     from perfkit.cli.parts import program as torch
+    from perfkit.cli.parts.nsight import changed
     from perfkit.cli.parts.output import Wanted, json_of
     from perfkit.errors import UsageError
 
     options.use_costs(costs)
-    given = {"set": counter_set != "metrics", "clock_control": clock_control != "none",
-             "cache_control": cache_control != "all", "kernel_name": kernel_name, "launch_skip": launch_skip,
-             "launch_count": launch_count}  # fmt: skip
+    of_ncu = {"set": counter_set, "clock_control": clock_control, "cache_control": cache_control,
+              "kernel_name": kernel_name, "launch_skip": launch_skip, "launch_count": launch_count}  # fmt: skip
     tool = _checked_tool(tool)
     if tool in (TORCH_TOOL, JOINED):
         nsight = {"nvtx": nvtx, "profiler_api": profiler_api, "time_limit": time_limit is not None, "json": as_json}
         form = Wanted(as_json=json_of(False, brief), limit=limit, on_stderr=True)
         order = _order(warmup, steps, after, memory, stop, whole, lines)
-        odd = given | nsight
+        odd = changed(of_ncu) | nsight
         plan = _counters(odd, counter_set, clock_control, cache_control, time_limit, whole) if tool == JOINED else None
         _check(backend, odd)
         if on or remote_python:
@@ -141,19 +122,7 @@ def capture(
     if on or remote_python:
         raise UsageError("--on is for --tool torch.", f"Run {tool} there, then `perfkit report` of its file.")
     file = _file(out, tool, overwrite)
-    chosen = _options(
-        tool,
-        time_limit,
-        {
-            "set": counter_set,
-            "clock_control": clock_control,
-            "cache_control": cache_control,
-            "kernel_name": kernel_name,
-            "launch_skip": launch_skip,
-            "launch_count": launch_count,
-        },
-        {"nvtx": tuple(nvtx or ()), "profiler_api": profiler_api},
-    )
+    chosen = _options(tool, time_limit, of_ncu, {"nvtx": tuple(nvtx or ()), "profiler_api": profiler_api})
     with shown.progress() as progress:
         done = command.capture(
             tool, chosen, program, file, lambda text: progress("capture", text), _to_stderr, time_limit
@@ -247,12 +216,11 @@ def _options(
     from perfkit.cli.parts import nsight
     from perfkit.errors import UsageError
 
-    usual = ncu.Options()
     names = counters["set"], counters["clock_control"], counters["cache_control"]
     nsight.check(tool, *names, 1.0 if time_limit is None else time_limit)
     if tool == ncu.NAME:
         return ncu.Options(**counters, **both)
-    nsight.belongs_to_ncu(**{name: value != getattr(usual, name) for name, value in counters.items()})
+    nsight.belongs_to_ncu(**nsight.changed(counters))
     if len(both["nvtx"]) > 1:
         raise UsageError("nsys captures one NVTX range.", "Give --nvtx once.")
     return nsys.Options(**both)

@@ -30,7 +30,7 @@ def report(
     annotate: Annotated[
         bool, typer.Option("--annotate", help="For a run: list generated programs with the cost of each line.")
     ] = False,
-    limit: Annotated[int | None, typer.Option(help="Rows of each table in the terminal; 0 for all.")] = None,
+    limit: options.Limit = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON instead of text.")] = False,
     brief: options.Brief = False,
     select: Annotated[

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from perfkit.cli.parts import options
-from perfkit.settings import DATA, without
+from perfkit.settings import DATA, MEASURE, without
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from perfkit.run_folder import Settings
 
     Progress = Callable[[str, str], None]
-
-NSIGHT = "Under Nsight"
 
 
 @options.from_settings(
@@ -42,39 +40,20 @@ def run(
     prompt: options.Prompt = "",
     node_rank: options.HostNumber = 0,
     rdzv_endpoint: options.Endpoint = "",
-    counter_set: Annotated[
-        str,
-        typer.Option(
-            "--set",
-            help="ncu: metrics (only what the report needs), basic, detailed, full or roofline.",
-            rich_help_panel=NSIGHT,
-        ),
-    ] = "metrics",
-    clock_control: Annotated[
-        str,
-        typer.Option(
-            help="ncu: none (normal clocks), or base (fixed base clocks: slower but repeatable).",
-            rich_help_panel=NSIGHT,
-        ),
-    ] = "none",
-    cache_control: Annotated[
-        str,
-        typer.Option(
-            help="ncu: all (flush caches before each replay: repeatable), or none (keep what the last replay left).",
-            rich_help_panel=NSIGHT,
-        ),
-    ] = "all",
+    counter_set: options.CounterSet = "metrics",
+    clock_control: options.ClockControl = "none",
+    cache_control: options.CacheControl = "all",
     one_layer: Annotated[
         bool,
         typer.Option(
             "--one-layer",
-            help="ncu: profile a model with one layer and use its counters for all layers.",
-            rich_help_panel=NSIGHT,
+            help="Profile a model with one layer and use its counters for all layers.",
+            rich_help_panel=options.NCU,
         ),
     ] = False,
     time_limit: Annotated[
         float,
-        typer.Option(help="ncu, nsys: time limit for each backend under the tool, in seconds.", rich_help_panel=NSIGHT),
+        typer.Option(help="Time limit for each backend under ncu or nsys, in seconds.", rich_help_panel=MEASURE),
     ] = 1800.0,
     skip_unavailable: options.SkipUnavailable = False,
     costs: options.Costs = None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from perfkit.errors import UsageError
@@ -35,6 +36,14 @@ def belongs_to_ncu(**given: Any) -> None:
         raise UsageError(f"--{odd.replace('_', '-')} is an option of ncu.", "Leave it out, or choose ncu.")
 
 
+def changed(given: Mapping[str, Any]) -> dict[str, bool]:
+    """Return which options of ncu have another value than the usual one, by name."""
+    from perfkit.capture.nsight import ncu
+
+    usual = ncu.Options()
+    return {name: value != getattr(usual, name) for name, value in given.items()}
+
+
 def plan(
     settings: Any, counter_set: str, clock_control: str, cache_control: str, one_layer: bool, time_limit: float
 ) -> Plan | None:
@@ -42,12 +51,11 @@ def plan(
     from perfkit.capture.counters import TOOLS, Plan
     from perfkit.capture.nsight import ncu
 
-    options = ncu.Options(set=counter_set, clock_control=clock_control, cache_control=cache_control, profiler_api=True)
+    given: dict[str, Any] = {"set": counter_set, "clock_control": clock_control, "cache_control": cache_control}
     if settings.profiler != ncu.NAME:
-        usual = ncu.Options()
-        odd = {n: getattr(options, n) != getattr(usual, n) for n in ("set", "clock_control", "cache_control")}
-        belongs_to_ncu(**odd, one_layer=one_layer)
+        belongs_to_ncu(**changed(given), one_layer=one_layer)
     if settings.profiler not in TOOLS:
         return None
     check(settings.profiler, counter_set, clock_control, cache_control, time_limit)
+    options = ncu.Options(**given, profiler_api=True)
     return Plan(tool=settings.profiler, ncu=options, one_layer=one_layer, limit_s=time_limit)

@@ -16,6 +16,7 @@ from perfkit import settings
 from perfkit.settings import MEASURE, WORK
 
 AFAR = "On another machine"
+NCU = "Nsight Compute"
 LIST = "One or several, separated by commas."
 
 NONE: Mapping[str, str] = {}
@@ -74,6 +75,26 @@ Lines = Annotated[
     typer.Option(
         "--lines/--no-lines",
         help="Record source lines, in a step of their own after the others; by default where that costs under 2 s.",
+    ),
+]
+Limit = Annotated[int | None, typer.Option(help="Rows of each table in the terminal; 0 for all.")]
+CounterSet = Annotated[
+    str,
+    typer.Option(
+        "--set",
+        help="metrics (only what the report needs), basic, detailed, full or roofline.",
+        rich_help_panel=NCU,
+    ),
+]
+ClockControl = Annotated[
+    str,
+    typer.Option(help="none (normal clocks), or base (fixed base clocks: slower, repeatable).", rich_help_panel=NCU),
+]
+CacheControl = Annotated[
+    str,
+    typer.Option(
+        help="all (flush caches before each replay: repeatable), or none (keep what the last replay left).",
+        rich_help_panel=NCU,
     ),
 ]
 NoReport = Annotated[bool, typer.Option("--no-report", hidden=True, help="Only record: `perfkit report` reports.")]
