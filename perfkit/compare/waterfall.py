@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from perfkit.analysis.results import Accounting, BackendReport
+from perfkit.analysis.results import BackendReport
+from perfkit.analysis.step_results import Accounting
 from perfkit.compare.results import Waterfall, WaterfallLine
 
 TIMED, PROFILED, KERNELS = "timed", "profiled", "kernels"

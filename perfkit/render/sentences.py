@@ -7,7 +7,8 @@ from typing import Any
 
 from perfkit import units
 from perfkit.analysis.line_results import LineTime, SourceLine
-from perfkit.analysis.results import Advice, BackendReport, Finding, Missing, Report, Roof
+from perfkit.analysis.results import Advice, BackendReport, Finding, Missing, Report
+from perfkit.analysis.roofline_results import Roof
 from perfkit.analysis.words import capital, percent
 from perfkit.render.cells import clean
 

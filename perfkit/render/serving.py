@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from perfkit.analysis.results import ServingPhase
+from perfkit.analysis.step_results import ServingPhase
 from perfkit.render.cells import Table, column_scale, figures, table, words
 
 NOTES = (

@@ -10,8 +10,9 @@ import pytest
 from perfkit import table
 from perfkit.analysis.report.accounting import incomparable
 from perfkit.analysis.report.analyse import analyse, analyse_table
-from perfkit.analysis.results import COLLECTIVE, BackendReport, Exposed, Finding
+from perfkit.analysis.results import BackendReport, Finding
 from perfkit.analysis.rules import Case, Circumstances, answers, copies, idle
+from perfkit.analysis.step_results import COLLECTIVE, Exposed
 from tests.support.analysis import profiles
 from tests.support.analysis.examples import backend, run
 

@@ -9,7 +9,7 @@ import pytest
 
 from perfkit.analysis.report import ranges
 from perfkit.analysis.report.analyse import analyse_any
-from perfkit.analysis.results import RangeTime, Transfer, Wait
+from perfkit.analysis.step_results import RangeTime, Transfer, Wait
 from perfkit.readers import read
 from perfkit.render import markdown, output, terminal
 from tests.support.readers.nsys_exports import two_steps, write

@@ -8,7 +8,7 @@ from perfkit import table
 from perfkit.analysis import source
 from perfkit.analysis.report.analyse import analyse_table
 from perfkit.analysis.report.backend import _slowed
-from perfkit.analysis.results import Accounting
+from perfkit.analysis.step_results import Accounting
 from tests.support.analysis import profiles
 
 NAMES = {

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfkit import table
-from perfkit.analysis.results import Accounting, BackendReport, Gap
+from perfkit.analysis.results import BackendReport
+from perfkit.analysis.step_results import Accounting, Gap
 from perfkit.compare import sides
 from perfkit.compare.gate import check, parse
 from perfkit.compare.judge import compare, incomparable

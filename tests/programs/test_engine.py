@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from perfkit.analysis.report.serving import serving
-from perfkit.analysis.results import ServingPhase
+from perfkit.analysis.step_results import ServingPhase
 from perfkit.programs.order import Order
 from perfkit.programs.steps import CALL, ITERATION, REPLAY, WORDS, StepFinder
 from tests.support.programs.captured import HERE, alone, capture

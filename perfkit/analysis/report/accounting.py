@@ -7,7 +7,7 @@ from statistics import fmean, median, quantiles
 from typing import Any
 
 from perfkit import units
-from perfkit.analysis.results import Accounting, Gap
+from perfkit.analysis.step_results import Accounting, Gap
 
 OTHER = "other"
 LISTS = "lists"

@@ -12,7 +12,8 @@ from perfkit.analysis import source
 from perfkit.analysis.report import points, verdict
 from perfkit.analysis.report.backend import missing, of_record, profiled
 from perfkit.analysis.report.rows import ceilings_of
-from perfkit.analysis.results import BackendReport, Report, Roof
+from perfkit.analysis.results import BackendReport, Report
+from perfkit.analysis.roofline_results import Roof
 from perfkit.analysis.rules import Circumstances
 from perfkit.hardware.ceilings import Ceilings
 from perfkit.hardware.peaks import ceilings_on_paper

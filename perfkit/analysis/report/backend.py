@@ -19,12 +19,13 @@ from perfkit.analysis.report.memory import holders
 from perfkit.analysis.report.modules import module_tree
 from perfkit.analysis.report.rows import in_steps, marked_for, rows_of
 from perfkit.analysis.report.serving import serving
-from perfkit.analysis.results import Accounting, BackendReport, CounterUse, Group, Interval, Missing
+from perfkit.analysis.results import BackendReport, Group, Interval, Missing
 from perfkit.analysis.roofline import counters
 from perfkit.analysis.roofline.roof import ARITHMETIC, TOLERANCE, Booleans
 from perfkit.analysis.roofline.withheld import ON_GPU
 from perfkit.analysis.rules import Case, Circumstances, answers
 from perfkit.analysis.source import NCU
+from perfkit.analysis.step_results import Accounting, CounterUse
 from perfkit.analysis.words import clock_held
 from perfkit.hardware.ceilings import Ceilings
 from perfkit.instructions.hot import hot_kernel

@@ -8,10 +8,11 @@ import numpy as np
 
 from perfkit import units
 from perfkit.analysis.report.aggregate import Rows, withheld
-from perfkit.analysis.results import Coverage, Gap
+from perfkit.analysis.results import Coverage
 from perfkit.analysis.roofline.roof import BOUNDS, L2, Booleans
 from perfkit.analysis.roofline.withheld import EXCHANGED, HELPER, OVER_LINK, TOO_SMALL, UNCOUNTED
 from perfkit.analysis.source import NCU, NSYS, RUN, TRACE
+from perfkit.analysis.step_results import Gap
 from perfkit.analysis.words import capital, number, percent
 from perfkit.tree.places import NOT_PLACED
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from perfkit.analysis.alone import exposed_ns
-from perfkit.analysis.results import COLLECTIVE, COPY, Exposed
 from perfkit.analysis.roofline.roof import Booleans
+from perfkit.analysis.step_results import COLLECTIVE, COPY, Exposed
 
 if TYPE_CHECKING:
     import pandas as pd

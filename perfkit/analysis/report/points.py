@@ -9,8 +9,9 @@ import msgspec
 import numpy as np
 
 from perfkit.analysis.report.aggregate import Rows
-from perfkit.analysis.results import Group, Point, Roof
+from perfkit.analysis.results import Group
 from perfkit.analysis.roofline.roof import Integers, rate_of
+from perfkit.analysis.roofline_results import Point, Roof
 from perfkit.table import RESOURCES
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from perfkit.analysis.results import RangeTime, Transfer, Wait
+from perfkit.analysis.step_results import RangeTime, Transfer, Wait
 
 _MOST = 200  # ranges in a report; the table's facts hold more
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfkit.analysis.model_bytes import cache_bytes, product_time, weight_bytes
-from perfkit.analysis.results import ServingPhase
 from perfkit.analysis.roofline.roof import Reals
+from perfkit.analysis.step_results import ServingPhase
 from perfkit.engines import PHASES, Iteration, iteration_of
 from perfkit.hardware.ceilings import Ceilings
 

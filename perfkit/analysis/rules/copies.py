@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from perfkit import units
-from perfkit.analysis.results import COLLECTIVE, COPY, Exposed, Finding
+from perfkit.analysis.results import Finding
 from perfkit.analysis.rules.base import ON_A_GPU, ON_BOTH, Case, Rule
 from perfkit.analysis.rules.idle import waiting
+from perfkit.analysis.step_results import COLLECTIVE, COPY, Exposed
 
 
 def _collectives(rule: Rule, case: Case) -> Iterator[Finding]:

@@ -8,9 +8,10 @@ from collections.abc import Generator, Iterator
 import msgspec
 
 from perfkit import units
-from perfkit.analysis.results import Accounting, Finding, Gap, Unjudged
+from perfkit.analysis.results import Finding, Unjudged
 from perfkit.analysis.rules.base import ON_A_GPU, Case, Rule
 from perfkit.analysis.rules.held import call_inside, held_long
+from perfkit.analysis.step_results import Accounting, Gap
 from perfkit.analysis.words import listed, percent
 from perfkit.profile_names import ALLOCATION, COPY, WAIT, effect_of_call
 from perfkit.units import cropped

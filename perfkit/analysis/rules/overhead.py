@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from perfkit import units
-from perfkit.analysis.results import OWN_CODE_NS, Finding, Gap
+from perfkit.analysis.results import Finding
 from perfkit.analysis.rules.base import ON_A_CPU, Case, Rule
 from perfkit.analysis.rules.idle import causes_of, most_of, profiled_of, share_of
+from perfkit.analysis.step_results import OWN_CODE_NS, Gap
 from perfkit.analysis.words import percent
 
 _MANY, _SLOW_EVENT_NS = 20, 100_000.0  # events a step; an event that takes longer does more than to find its kernel

@@ -10,9 +10,10 @@ import numpy as np
 from perfkit import units
 from perfkit.analysis import tensors
 from perfkit.analysis.model_bytes import product_time
-from perfkit.analysis.results import Finding, ServingPhase, Unjudged
+from perfkit.analysis.results import Finding, Unjudged
 from perfkit.analysis.roofline.roof import Booleans, Integers
 from perfkit.analysis.rules.base import ON_BOTH, Case, Rule
+from perfkit.analysis.step_results import ServingPhase
 from perfkit.analysis.words import listed, percent
 from perfkit.engines import DECODE, Iteration, iteration_of
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from perfkit.analysis.results import CounterUse
+from perfkit.analysis.step_results import CounterUse
 from perfkit.render.cells import Table, figures, table, words
 from perfkit.render.page import Section
 from perfkit.render.report import About

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from perfkit import units
-from perfkit.analysis.results import BackendReport, Group, Interval, Node, Report, Roof
+from perfkit.analysis.results import BackendReport, Group, Interval, Node, Report
+from perfkit.analysis.roofline_results import Roof
 from perfkit.render.cells import Cell, Column, Table, clean, column_scale, figures, in_part, table, words
 from perfkit.render.marks import efficiencies, flags, notes
 from perfkit.render.sentences import used_roofs
