@@ -106,7 +106,8 @@ class Recorded(msgspec.Struct, kw_only=True):
     """Calls in a trace that were run again: the time of one in ns there, the arguments, and what was not recorded.
 
     `comparable`: recorded on the very device of this benchmark. `kernels` are names, the longest first; `others` is the
-    number of further kinds of calls that the choice left out.
+    number of further kinds of calls that the choice left out. `zeros` is the time here with zeros for all values, where
+    the power that values take decides the time.
     """
 
     trace: str
@@ -120,6 +121,7 @@ class Recorded(msgspec.Struct, kw_only=True):
     others: int
     arguments: list[RecordedArgument]
     stated: list[str]
+    zeros: Estimate | None = None
 
 
 class Bench(msgspec.Struct, kw_only=True):

@@ -50,7 +50,7 @@ def bench(
     A way that cannot run, or is wrong, is a row that says so. Without `ceilings`, efficiencies are unknown.
     """
     mkl.choose_vector_functions()
-    clock = measure.clock_for(options.device, _last_cache(ceilings))
+    clock = measure.clock_for(options.device, last_cache(ceilings))
     found = Bench(
         operation=subject.name,
         formula=subject.formula,
@@ -89,7 +89,8 @@ def fit(found: Bench, changed: Sequence[str]) -> None:
             )
 
 
-def _last_cache(ceilings: Ceilings | None) -> float:
+def last_cache(ceilings: Ceilings | None) -> float:
+    """The size of the last cache in bytes; without ceilings more than any has."""
     return max(ceilings.caches.values(), default=0.0) if ceilings else 64e6
 
 

@@ -29,6 +29,7 @@ _SCALAR_TYPES = (
     "bool", "", "", "", "bfloat16",
 )  # fmt: skip
 _FORMATS = ("contiguous_format", "preserve_format", "channels_last", "channels_last_3d")
+_GELU = re.compile(r"Gelu(?:Backward)?CUDAKernelImpl\(.*?\{lambda\(\)#(\d)\}")
 _PLAIN = ("Scalar", "ScalarList", "TensorList", "GenericList", "")
 _IN_NAMES = {"float": "float32", "c10::BFloat16": "bfloat16", "c10::Half": "float16", "double": "float64"}
 
@@ -198,6 +199,8 @@ class _Binder:
         name = argument.name
         if name == "normalized_shape" and "tensor" in self._later("weight"):
             return {"value": self._later("weight")["tensor"]["shape"]}
+        if name == "approximate" and (found := _gelu(self.calls.kernels)):
+            return {"value": found}
         if argument.has_default_value():
             value = argument.default_value
         elif wanted == "bool":
@@ -238,6 +241,12 @@ class _Binder:
             number = not one["shape"] and one["dtype"] in ("float64", "int64")
             if number and shaped and all(other["dtype"] != one["dtype"] for other in shaped):
                 one["cpu"] = True
+
+
+def _gelu(kernels: Sequence[str]) -> str:
+    """The approximation of GELU that a CUDA kernel computes: PyTorch's source has tanh first; "" for another kernel."""
+    found = next((m for name in kernels if (m := _GELU.search(name))), None)
+    return {"1": "tanh", "2": "none"}.get(found[1], "") if found else ""
 
 
 def tensor_of(operator: str, name: str, entry: Entry) -> dict[str, Any]:

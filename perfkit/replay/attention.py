@@ -13,6 +13,7 @@ from typing import Any
 from perfkit.replay.rebuilt import Recipe
 
 _OF_BACKEND = re.compile(r"^aten::_scaled_dot_product_\w*attention(_for_cpu)?(?P<backward>_backward)?$")
+_INNER = re.compile(r"^aten::_(flash|efficient|cudnn)_attention_(forward|backward)$")
 GENERAL = "aten::scaled_dot_product_attention"
 BACKENDS = {
     "flash": "FLASH_ATTENTION",
@@ -25,6 +26,11 @@ BACKENDS = {
 def is_attention(operator: str) -> bool:
     """Return whether an operator is attention, as a whole or of one backend, forwards or backwards."""
     return operator == GENERAL or _OF_BACKEND.match(operator) is not None
+
+
+def is_inner(operator: str) -> bool:
+    """Return whether an operator is the inside of one backend's attention, in a layout of its own."""
+    return _INNER.match(operator) is not None
 
 
 def general(recipe: Recipe, own: bool) -> Recipe:

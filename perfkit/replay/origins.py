@@ -131,6 +131,8 @@ def _forward_value(
         if expression == argument.name and "result" not in value:
             # An argument may have the name of a result (cuDNN's cum_seq_q): the backward call then takes the result.
             return value if position in origin.results and _is_made(value) else {"argument": name}
+    if argument.name.startswith("compute_log"):  # compute_log_sumexp: what only a backward pass takes
+        return {"value": True}
     if argument.has_default_value():
         return {"value": argument.default_value}
     kind = str(argument.type)

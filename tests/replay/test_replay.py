@@ -193,6 +193,20 @@ def test_an_argument_of_the_forward_operator_may_have_the_name_of_a_result():
     assert "cum_seq_q" in [name for name, _, value in made["arguments"] if "result" in value]
     forward = {name: value for name, _, value in made["forward"]["arguments"]}
     assert forward["cum_seq_q"] == {"value": None} and forward["query"] == {"argument": "query"}
+    assert forward["compute_log_sumexp"] == {"value": True}
+
+
+def test_the_approximation_of_gelu_is_read_from_its_kernel():
+    kernel = (
+        "void kernel<4, at::native::GeluCUDAKernelImpl(at::TensorIteratorBase&, at::native::GeluType)::{lambda()#%d}>"
+    )
+    calls = calls_of("aten::gelu", ["c10::BFloat16", ""], [[8, 8], []], None, ["", ""])
+    assert values_of(rebuilt_from(calls, "fp32"))["approximate"] == {"value": "none"}
+    for number, approximation in ((1, "tanh"), (2, "none")):
+        calls.kernels[:] = [kernel % number]
+        made = rebuilt_from(calls, "fp32")
+        assert values_of(made)["approximate"] == {"value": approximation}
+        assert not any("approximate" in text for text in made.stated)
 
 
 def test_our_kernel_that_fits_is_checked_and_timed_next_to_it(eager):
@@ -336,7 +350,7 @@ def test_the_command_answers_as_text_json_and_in_brief(run_cli):
     text = run_cli(base)
     shown = " ".join(text.stdout.split())
     assert text.rc == 0 and "In the trace" in shown and "another device: the two do not compare" in shown
-    assert "approximate is not recorded: 'none' is taken." in shown
+    assert "approximate none" in shown and "approximate is not recorded" not in shown
     answer = json.loads(run_cli([*base, "--json"]).stdout)
     said = answer["recorded"]
     assert said["operator"] == "aten::gelu" and said["comparable"] is False and math.isfinite(said["ns"]["value"])

@@ -59,6 +59,9 @@ def comparison(bench: Bench) -> Iterator[str]:
         ratio = own.of_trace
         span = f"{ratio.value:.2f}× ({ratio.low:.2f}–{ratio.high:.2f})"
         yield f"The trace has {time} for one call: {span} of PyTorch's own operator here, on the same kind of device."
+    if said.zeros is not None:
+        zeros = units.text(said.zeros.value, "ns")
+        yield f"With zeros for all values it takes {zeros}: the clock follows the power that a product's values take."
 
 
 def _notes(said: Recorded) -> list[str]:
