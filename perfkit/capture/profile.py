@@ -121,7 +121,7 @@ class Recorder:
         """Record the source lines of one further step; why there are none. Ranks would have to agree on it."""
         result = order.Result(step_ns=self._step_ns)
         step = LineStep(order.Order(lines=self._settings.lines), folder, result)
-        if self._settings.ranks > 1 or not step.wanted:
+        if self._settings.ranks > 1 or not step.wanted(moved=False):
             return result.notes
         with timing.collector_off():
             step.begin(self._settings.device != "cpu")

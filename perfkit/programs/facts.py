@@ -29,7 +29,7 @@ NOT_TIMED = (
     "No step was timed without the profiler, so its overhead is unknown, and savings are of the profiled steps. "
     "More warm-up steps (--warmup, in code warmup=) are timed in part: 10 do."
 )
-OWN_PROFILER = "A profiler of the program's own recorded whenever its steps were ready to be: two cannot at a time."
+OWN_PROFILER = "A profiler of the program's own recorded when its steps were ready to be: two cannot at a time."
 WITHOUT_PROFILER = "Switch it off, or give its trace to `perfkit report`."
 WHOLE = "Record the whole program as one step: --whole."
 OMP = "OMP_NUM_THREADS"

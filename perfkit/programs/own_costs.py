@@ -39,6 +39,13 @@ def recorded(trace: Path) -> list[list[Any]]:
     return found
 
 
+def joined(trace: Path, others: list[list[Any]]) -> list[list[Any]]:
+    """The registered costs of the calls in `trace`, and those of `others` whose names nobody registered."""
+    registered = recorded(trace)
+    known = {name for name, *_ in registered}
+    return [*registered, *(one for one in others if one[0] not in known)]
+
+
 def call_of(name: str, arguments: dict[str, Any]) -> Call:
     """Return the call of an event: of an operator, or a launch without arguments."""
     from perfkit.cost.model import Launch

@@ -36,17 +36,18 @@ def recording(on_gpu: bool, memory: bool) -> torch.profiler.profile:
     return recorder
 
 
-def of_all_threads(on_gpu: bool, memory: bool) -> Any:
-    """A profiler of all threads: `prepare_trace` warms it up, and it records from `start_trace` to `stop_trace`.
+def of_threads(on_gpu: bool, memory: bool, every: bool) -> Any:
+    """A profiler of `every` thread, else of the calling one and those that work for it: `prepare_trace` warms it up, and
+    it records from `start_trace` to `stop_trace`.
 
-    With `memory` it is of the calling thread and those that work for it, as where this PyTorch has no
-    such option: a profiler of all threads records no allocations (seen with torch 2.13).
+    With `memory` it is never of all, as where this PyTorch has no such option: a profiler of all threads records no
+    allocations (seen with torch 2.13).
     """
     from torch._C._profiler import _ExperimentalConfig
     from torch.profiler import ProfilerActivity
 
     try:
-        config = None if memory else _ExperimentalConfig(profile_all_threads=True)
+        config = _ExperimentalConfig(profile_all_threads=True) if every and not memory else None
     except TypeError:
         config = None
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_gpu else [])]

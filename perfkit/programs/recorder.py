@@ -6,7 +6,6 @@ begun      1 … warmup        steps that are counted and timed; those of the se
                              (never the first one, which is cold: of two boundaries no step is timed)
 then                         the profiler starts, and one step warms it up
 then       steps             each is marked, timed and recorded; the last one ends the recording
-then                         one step passes, in which the program's ranges end that were open when the profiler stopped
 then                         one step has its source lines marked (`lines`)
 """
 
@@ -14,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -45,7 +45,8 @@ class Recorder:
         self.loads = Loads(folder)
         self.launches = TritonLaunches()
         self._arrived = time.monotonic()
-        self.in_step = self._rests = False
+        self.in_step = False
+        self._thread, self._moved = threading.current_thread(), False  # of the recorded step; one ended in another
         self._forget()
         self._open = contextlib.ExitStack()
         self.outer_pass = "forward"  # the pass of what lies in no other; "" where a step does not tell its passes
@@ -62,8 +63,6 @@ class Recorder:
             self._begin_recording()
         elif self.state == RECORDING:
             self._begin_step()
-        elif self.state == LINING and self._rests:
-            self._rests = False
         elif self.state == LINING and ready() and not other_profiler():
             self.in_step = True
             self.lines.begin(on_gpu())
@@ -82,9 +81,7 @@ class Recorder:
             self._end_step()
             if len(self.result.step_ns) >= self.order.steps:
                 self.finish(goes_on=True)
-                self.state = LINING if self.result.recorded and self.lines.wanted else DONE
-                # PyTorch writes to freed memory where a range ends in another session than it began in.
-                self._rests = True
+                self.state = LINING if self.result.recorded and self.lines.wanted(self._moved) else DONE
         elif self.state == LINING:
             self.lines.end()
             self.state = DONE
@@ -165,7 +162,7 @@ class Recorder:
         self._begin_step()
 
     def _begin_step(self) -> None:
-        self.in_step = True
+        self.in_step, self._thread = True, threading.current_thread()
         self._started, self._worked = time.perf_counter_ns(), time.process_time_ns()
         self._open.enter_context(ranges.step(len(self.result.step_ns)))
         if self.outer_pass:
@@ -173,6 +170,7 @@ class Recorder:
 
     def _end_step(self) -> None:
         synchronize()
+        self._moved |= self._thread is not threading.current_thread()
         self._open.close()
         self.result.step_ns.append(float(time.perf_counter_ns() - self._started))
         self.result.profiled_cpu_ns.append(float(time.process_time_ns() - self._worked))

@@ -3,11 +3,16 @@
 idle → armed (the profiler warms up) → recording → done. It records all threads, so that it may be stopped by another
 thread than the one that started it, and so that the work of every thread is in the trace. It exports what it started
 and nothing else, and leaves neither a profiler attached to the GPU nor a line of PyTorch's on the program's stderr.
+
+PyTorch before 2.14 writes into freed memory where an operator or a range ends in another session than it began in, if
+both sessions record all threads, or both one. So of two that follow each other only the first records all threads, as
+the program's own profiler does not either, and a session of one thread ends the ranges that the program has open.
 """
 
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import sys
 import threading
@@ -58,10 +63,10 @@ class Session:
         finally:
             _here.touching = before
 
-    def arm(self, on_gpu: bool, memory: bool) -> None:
+    def arm(self, on_gpu: bool, memory: bool, all_threads: bool = True) -> None:
         """Have the profiler warm up: what runs from here on is not recorded yet."""
         with self.touching():
-            self._profiler = profilers.of_all_threads(on_gpu, memory)
+            self._profiler = profilers.of_threads(on_gpu, memory, all_threads)
             with profilers.silent(), without_notices_of_kineto():
                 self._profiler.prepare_trace()
 
@@ -93,9 +98,23 @@ class Session:
                 with without_notices_of_kineto():
                     profiler.start_trace()  # what is armed only is never disarmed otherwise
             detached = _detaching() if goes_on and not why_attached() else contextlib.nullcontext()
+            if profiler.experimental_config is None:
+                _end_open_ranges()
             with detached, without_notices_of_kineto():
                 profiler.stop_trace()
         return profiler if recorded else None
+
+
+def _end_open_ranges() -> None:
+    """End the ranges that the program has open here. That they end once more does nothing."""
+    torch = sys.modules["torch"]
+    kind = torch.autograd.profiler.record_function
+    kinds = {kind, *kind.__subclasses__()}
+    found = [one for one in gc.get_referrers(*kinds) if type(one) in kinds]
+    with torch._C.DisableTorchFunction(), torch.utils._python_dispatch._disable_current_modes():
+        for record in (vars(one).get("record") for one in found):
+            if record is not None:
+                torch.ops.profiler._record_function_exit._RecordFunction(record)
 
 
 def why_attached() -> str:

@@ -160,6 +160,9 @@ class Watcher:
     def _give_way(self) -> None:
         self.threads.own.marks.close()  # a range that ends in the profile of another session crashes PyTorch
         self.recorder.give_way("The program started a torch.profiler of its own, which ended the recording.")
+        self._hindered = True
+        if (owner := self._owner.thread) is not None:
+            owner.marks.training = False  # until steps are recorded again
         if self.recorder.state == DONE:
             self._end()
 
@@ -227,8 +230,8 @@ class Watcher:
     def _ready(self) -> bool:
         if not self.steps.ready():
             return False
-        self._hindered = self._others.active > 0
-        return not self._hindered
+        self._hindered |= self._others.active > 0
+        return not self._others.active
 
     def _trains(self) -> bool:
         """Return whether the program holds an optimizer. Looking takes up to 0.1 s: never again once it does."""
@@ -289,10 +292,7 @@ class Watcher:
             self.recorder.loads.write()
             result.compiled = self._compilation.content()
             self._compilation.write(self.recorder.folder)
-            registered = own_costs.recorded(self.recorder.folder / TRACE)
-            known = {name for name, *_ in registered}
-            of_triton = [one for one in self.recorder.launches.costs() if one[0] not in known]
-            result.costs = [*registered, *of_triton]
+            result.costs = own_costs.joined(self.recorder.folder / TRACE, self.recorder.launches.costs())
 
     def _guarded(self, action: Callable[[], None]) -> None:
         try:

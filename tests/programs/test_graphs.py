@@ -36,8 +36,8 @@ class Graph:
 
 @pytest.fixture
 def recording(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Graphs:
-    of_all_threads = module.profilers.of_all_threads
-    monkeypatch.setattr(module.profilers, "of_all_threads", lambda *_: of_all_threads(False, False))
+    of_threads = module.profilers.of_threads
+    monkeypatch.setattr(module.profilers, "of_threads", lambda *_: of_threads(False, False, True))
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     monkeypatch.setattr(torch.cuda, "CUDAGraph", type("CUDAGraph", (Graph,), dict(vars(Graph))))
     made = Graphs(Recorder(Order(), tmp_path / "process-1"))
@@ -133,7 +133,7 @@ def test_what_goes_wrong_is_said_and_never_the_programs(recording: Graphs, monke
     def broken(*_: bool) -> Any:
         raise RuntimeError("no profiler here")
 
-    monkeypatch.setattr(module.profilers, "of_all_threads", broken)
+    monkeypatch.setattr(module.profilers, "of_threads", broken)
     capture(torch.cuda.CUDAGraph())
     capture(torch.cuda.CUDAGraph())
     [note] = recording._recorder.result.notes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,6 +15,9 @@ from perfkit.programs.steps import CALL, OPTIMIZER, REPLAY, StepFinder
 from perfkit.programs.watch import Watcher
 
 MS = 1_000_000
+_PROFILER = {"prepare_trace": lambda: None, "start_trace": lambda: None, "stop_trace": lambda: None} | {
+    "experimental_config": ()
+}
 
 
 class Gpu:
@@ -36,13 +40,13 @@ def test_work_that_was_queued_before_the_first_wait_is_in_no_timed_step(
     warmup: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gpu = Gpu()
-    profiler = SimpleNamespace(prepare_trace=lambda: None, start_trace=lambda: None, stop_trace=lambda: None)
+    profiler = SimpleNamespace(**_PROFILER)
     monkeypatch.setattr(module, "on_gpu", lambda: True)
     monkeypatch.setattr(module, "gpu_uuid", lambda: "of the test")
     monkeypatch.setattr(module.time, "time", lambda: gpu.now / 1e9)
     monkeypatch.setattr(module, "other_profiler", lambda: False)
     monkeypatch.setattr(module, "synchronize", gpu.wait)
-    monkeypatch.setattr(module.profilers, "of_all_threads", lambda *_: profiler)
+    monkeypatch.setattr(module.profilers, "of_threads", lambda *_: profiler)
     monkeypatch.setattr(module.time, "perf_counter_ns", lambda: gpu.now)
     recorder = Recorder(Order(warmup=warmup, steps=1), tmp_path)
     while recorder.state == WARMING:
@@ -59,8 +63,8 @@ def test_what_steps_take_from_the_kernel_is_of_those_that_are_timed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first steps map everything for the first time: they are left out, as of the time."""
-    profiler = SimpleNamespace(prepare_trace=lambda: None, start_trace=lambda: None, stop_trace=lambda: None)
-    monkeypatch.setattr(module.profilers, "of_all_threads", lambda *_: profiler)
+    profiler = SimpleNamespace(**_PROFILER)
+    monkeypatch.setattr(module.profilers, "of_threads", lambda *_: profiler)
     taken = [(9e9, 9e9), (9.5e9, 9.1e9), (9.9e9, 9.2e9), *((1e10 + 4096.0 * i, 1e10 + 50.0 * i) for i in range(9))]
     taken = iter([taken[0], *(one for one in taken[1:] for _ in range(2))])  # a step ends, and the next begins
     monkeypatch.setattr(module, "paging", lambda: next(taken))
@@ -78,8 +82,8 @@ def test_the_first_step_which_is_cold_is_never_timed(
 ) -> None:
     """The step between two boundaries was timed: 822 µs, where later ones take 30. With the `least` warm-up
     there are more boundaries than it asks for where something is waited for."""
-    profiler = SimpleNamespace(prepare_trace=lambda: None, start_trace=lambda: None, stop_trace=lambda: None)
-    monkeypatch.setattr(module.profilers, "of_all_threads", lambda *_: profiler)
+    profiler = SimpleNamespace(**_PROFILER)
+    monkeypatch.setattr(module.profilers, "of_threads", lambda *_: profiler)
     clock = iter([0, *range(800, 2000, 30)])
     monkeypatch.setattr(module.time, "perf_counter_ns", lambda: next(clock))
     recorder = Recorder(Order(warmup=1 if least else boundaries, steps=1), tmp_path)
@@ -94,8 +98,8 @@ def test_calls_of_modules_before_the_first_step_of_the_optimizer_are_no_steps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """LBFGS calls its model twenty times in a step: of 8 steps perfkit said that they were 28."""
-    profiler = SimpleNamespace(prepare_trace=lambda: None, start_trace=lambda: None, stop_trace=lambda: None)
-    monkeypatch.setattr(module.profilers, "of_all_threads", lambda *_: profiler)
+    profiler = SimpleNamespace(**_PROFILER)
+    monkeypatch.setattr(module.profilers, "of_threads", lambda *_: profiler)
     watcher = Watcher(Recorder(Order(warmup=5), tmp_path), lambda: None)
     watcher.steps = StepFinder(lambda: True)
     watcher.recorder.marks = False
@@ -121,16 +125,27 @@ def test_what_a_graph_replays_has_no_pass(kind: str, outer: str, tmp_path: Path)
     assert watcher.recorder.outer_pass == outer
 
 
-def test_a_range_that_is_open_at_the_last_boundary_ends_before_lines_are_recorded(tmp_path: Path) -> None:
-    """PyTorch would write its end into the freed memory of the session that it began in: programs crashed at random."""
+def test_lines_are_recorded_in_the_step_after_the_profiled_ones(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     recorder = Recorder(Order(warmup=1, steps=1, lines=True), tmp_path)
     active = []
-    for _ in range(7):
-        with torch.profiler.record_function("iteration"):
-            torch.ones(2).sum()
-            recorder.boundary(lambda: True)
-            active.append(recorder.session._is_recording or recorder.lines._session._is_recording)
-    # It is armed for a step, records one, rests for one, and records the lines of one.
-    assert active == [False, True, False, True, False, False, False]
+    for _ in range(5):
+        torch.ones(2).sum()
+        recorder.boundary(lambda: True)
+        active.append((recorder.session._is_recording, recorder.lines._session._is_recording))
+    # It is armed for a step, records one, and records the lines of one.
+    assert active == [(False, False), (True, False), (False, True), (False, False), (False, False)]
     assert recorder.state == DONE and (tmp_path / LINES).is_file()
+
+
+def test_lines_are_of_one_thread(tmp_path: Path) -> None:
+    """Where a step ends in another thread than it began in, a session of one thread could not be ended."""
+    torch = pytest.importorskip("torch")
+    recorder = Recorder(Order(warmup=1, steps=2, lines=True), tmp_path)
+    for _ in range(4):
+        torch.ones(2).sum()
+        thread = threading.Thread(target=recorder.boundary, args=(lambda: True,))
+        thread.start()
+        thread.join()
+    assert recorder.state == DONE and len(recorder.result.step_ns) == 2
+    assert recorder.result.notes == ["No source lines: a step ended in another thread than it began in."]

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 import perfkit
-from perfkit.programs.order import Order
+from perfkit.programs.order import LINES, Order
 from tests.support.programs.captured import ENVIRONMENT, HERE, alone, capture
 
 KINDS = {
@@ -75,3 +75,14 @@ def test_the_programs_own_profile_during_the_warmup_has_none_of_perfkits_ranges(
     """The passes of six warm-up steps were in it."""
     words = [sys.executable, str(HERE / "unharmed" / "profilers.py"), "autograd"]
     assert capture(words, tmp_path, Order(warmup=12, steps=2)).stdout == alone(words).stdout
+
+
+@pytest.mark.parametrize("memory", [False, True])
+def test_a_range_may_end_in_another_session_than_it_began_in(memory, tmp_path):
+    """PyTorch wrote the ends of ranges over several steps into the freed memory of perfkit's first session: exit code
+    139, where lines were recorded after it."""
+    words = [sys.executable, str(HERE / "unharmed" / "profilers.py"), "epochs"]
+    found, without = capture(words, tmp_path, Order(warmup=3, steps=2, lines=True, memory=memory)), alone(words)
+    assert (found.code, found.stdout) == (without.returncode, without.stdout)
+    [(folder, result)] = found.recorded
+    assert (folder / LINES).is_file() and len(result.step_ns) == 2
