@@ -37,8 +37,9 @@ def recording(on_gpu: bool, memory: bool) -> torch.profiler.profile:
 
 
 def of_threads(on_gpu: bool, memory: bool, every: bool) -> Any:
-    """A profiler of `every` thread, else of the calling one and those that work for it: `prepare_trace` warms it up, and
-    it records from `start_trace` to `stop_trace`.
+    """A profiler of `every` thread, else of the calling one and those that work for it.
+
+    `prepare_trace` warms it up, and it records from `start_trace` to `stop_trace`.
 
     With `memory` it is never of all, as where this PyTorch has no such option: a profiler of all threads records no
     allocations (seen with torch 2.13).
