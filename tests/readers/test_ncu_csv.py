@@ -160,7 +160,7 @@ def test_the_tool_is_not_asked_about_a_damaged_report(tmp_path: Path, monkeypatc
     ("body", "why"),
     [
         ("echo '==ERROR== bad file'; exit 1", "==ERROR== bad file"),
-        ("cat raw.csv", "not the output"),
+        ("cat raw.csv", "not a page that ncu printed"),
         ("cat {raw}", "states 3 results, ncu reads 2"),
     ],
 )
@@ -205,7 +205,7 @@ def _details(change: str) -> str:
         ("without Metric Unit", "no unit that can be read for dram__cycles_elapsed.avg.per_second"),
         ("Metric Unit/Rule Description", "no unit that can be read"),
         ("Stream/Metric Value", "implausible: kernel 0"),
-        ("cut", "the last kernel in the CSV lacks sections"),
+        ("cut", "the last kernel of the page lacks sections"),
     ],
 )
 def test_damage_to_a_details_page_is_told(tmp_path: Path, change: str, said: str) -> None:

@@ -1,4 +1,4 @@
-"""Nsight Compute: reports, and what `ncu --csv` prints."""
+"""Nsight Compute: reports, and the pages that `ncu` prints."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _REPORT = b"NVR\0"
 
 
 def knows(head: Head) -> bool:
-    """Accept a report, or a page that `ncu --csv` prints."""
+    """Accept a report, or a page that `ncu` prints."""
     if _is_report(head):
         return True
-    from perfkit.readers.ncu import is_csv
+    from perfkit.readers.ncu import is_page
 
-    return not head.packing and is_csv(head.text)
+    return not head.packing and is_page(head.text)
 
 
 def _is_report(head: Head) -> bool:
@@ -28,7 +28,7 @@ def read(path: Path) -> KernelTable:
     """Read a report or a page."""
     from perfkit.readers import ncu
 
-    return ncu.read_report(path) if _is_report(head_of(path)) else ncu.read_csv(path)
+    return ncu.read_report(path) if _is_report(head_of(path)) else ncu.read_page(path)
 
 
-FORMAT = Format("reports and CSV of Nsight Compute", knows, read)
+FORMAT = Format("reports and printed pages of Nsight Compute", knows, read)

@@ -1,4 +1,4 @@
-"""Nsight Compute: reports (`.ncu-rep`) and the CSV that `ncu --csv` prints, as kernel tables.
+"""Nsight Compute: reports (`.ncu-rep`) and the pages that `ncu` prints, as kernel tables.
 
 table = read_report(Path("profile.ncu-rep"))
 """
@@ -58,15 +58,15 @@ def _read_report(path: Path) -> KernelTable:
         return table
 
 
-def is_csv(text: bytes) -> bool:
-    """Return whether a file that begins with `text` is output of `ncu --csv`, perhaps after lines of the program."""
+def is_page(head: bytes) -> bool:
+    """Return whether a file that begins with `head` is a page that ncu printed, perhaps after lines of the program."""
     from perfkit.readers.ncu import pages
 
-    return pages.is_csv(text)
+    return pages.is_page(head)
 
 
-def read_csv(path: Path) -> KernelTable:
-    """Read what `ncu --csv` printed, raw or details page. Raises `InputError` for anything else."""
+def read_page(path: Path) -> KernelTable:
+    """Read a page that ncu printed: raw or details in CSV, details as text. Raises `InputError` for anything else."""
     from perfkit.readers.ncu import pages
     from perfkit.readers.ncu.rows import make_table
 

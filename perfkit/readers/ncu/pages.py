@@ -1,4 +1,5 @@
-"""The CSV that `ncu --csv` prints: the raw page (a row a kernel) and the details page (a row a metric).
+"""Pages that `ncu` prints: in CSV the raw page (a row a kernel) and the details page (a row a metric), the latter as
+text too (`text`).
 
 Everything is found by the name in the header, never by position: what a page holds changes with set and version. Lines
 before the header (the tool's own, or the profiled program's output) are skipped.
@@ -14,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from perfkit.errors import InputError
-from perfkit.readers.ncu import labels, metrics
+from perfkit.readers.ncu import labels, metrics, text
 from perfkit.readers.ncu.results import Result, Rule, is_unit, to_base
 
 _HEADER = re.compile(r'^"?ID"?,.*"?Kernel Name"?', re.MULTILINE)
@@ -30,30 +31,29 @@ _RULE_KINDS = {"INF": 1, "OPT": 2, "WRN": 3, "ERR": 4}
 _SCOPES = {"local": 1, "global": 2}
 
 
-def is_csv(text: bytes) -> bool:
-    """Return whether a file that begins with `text` holds what `ncu --csv` prints."""
-    return bool(_HEADER.search(_decoded(text)))
+def is_page(head: bytes) -> bool:
+    """Return whether a file that begins with `head` holds a page of ncu, perhaps after lines of the program."""
+    decoded = _decoded(head)
+    return bool(_HEADER.search(decoded)) or text.is_page(decoded)
 
 
 def read(path: Path) -> tuple[list[Result], list[str]]:
-    """Kernels of a raw or details page, and warnings. Raises `InputError` for a file without any."""
+    """Kernels of a page, and warnings. Raises `InputError` for a file without any."""
     try:
-        text = _decoded(path.read_bytes())
+        content = _decoded(path.read_bytes())
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}.") from error
-    return parse(text, str(path))
+    return parse(content, str(path))
 
 
-def parse(text: str, source: str) -> tuple[list[Result], list[str]]:
-    """The same from text; `source` names it in errors."""
+def parse(content: str, source: str) -> tuple[list[Result], list[str]]:
+    """The same from the page's content; `source` names it in errors."""
     try:
-        header, rows, odd = _table(text)
+        header, rows, odd = _table(content)
     except csv.Error as error:
         raise InputError(f"{source} cannot be read as CSV: {error}.", "Print it again: ncu --csv.") from error
     if not header:
-        raise InputError(
-            f"{source} is not the output of `ncu --csv`.", "Print it with: ncu --import REPORT --csv --page raw."
-        )
+        return _printed(content, source)
     no_units = "Metric Name" not in header and bool(rows) and bool(rows[0].get("ID", "").strip())
     of_metrics = "Metric Name" in header
     results = _details_page(header, rows) if of_metrics else _raw_page(header, rows)
@@ -63,24 +63,35 @@ def parse(text: str, source: str) -> tuple[list[Result], list[str]]:
     warnings += [*_unlaunched(results), *(_incomplete(results) if of_metrics else ())]
     if no_units:
         warnings.append("the CSV has no line of units: its values are taken to be in base units (ns, bytes, Hz)")
-    if not text.endswith(("\n", "\r", '"')):  # a last field with both quotes is whole, and its line fits the header
+    if not content.endswith(("\n", "\r", '"')):  # a last field with both quotes is whole, and its line fits the header
         warnings.append("the CSV is cut off within its last line: kernels or metrics may be missing")
     return results, [*warnings, *_gaps(rows)]
+
+
+def _printed(content: str, source: str) -> tuple[list[Result], list[str]]:
+    """The kernels of a page in text, whose values have two decimals."""
+    rows = list(text.rows_of(content))
+    if not rows:
+        raise InputError(
+            f"{source} is not a page that ncu printed.", "Print one: ncu --import REPORT --csv --page raw."
+        )
+    results = _details_page([], rows)
+    return results, [*_unlaunched(results), *_incomplete(results), text.ROUNDED]
 
 
 def _unlaunched(results: list[Result]) -> Iterator[str]:
     """A sentence where kernels have no grid or block: every page has columns of both."""
     if any(f"launch__{what}_dim_x" not in r.values for r in results for what in ("grid", "block")):
-        yield "the grid or block of some kernels in the CSV cannot be read: columns may be missing or mixed up"
+        yield "the grid or block of some kernels in the page cannot be read: columns may be missing or mixed up"
 
 
 def _incomplete(results: list[Result]) -> Iterator[str]:
     """Sentences where a details page lost lines at its end, or the units of its values."""
     if len(results) > 1 and _ends_early(results):
-        yield "the last kernel in the CSV lacks sections that all others have: the CSV may be cut off"
+        yield "the last kernel of the page lacks sections that all others have: it may be cut off"
     lost = sorted({name for r in results for name in r.units if _unscaled(name, r.units[name])})
     if lost:
-        yield f"the CSV gives no unit that can be read for {', '.join(lost[:3])}: such values are left out"
+        yield f"the page gives no unit that can be read for {', '.join(lost[:3])}: such values are left out"
 
 
 def _ends_early(results: list[Result]) -> bool:
@@ -113,15 +124,15 @@ def _decoded(data: bytes) -> str:
     return data.decode("utf-16" if wide else "utf-8-sig", "replace")
 
 
-def _table(text: str) -> tuple[list[str], list[dict[str, str]], int]:
+def _table(content: str) -> tuple[list[str], list[dict[str, str]], int]:
     """The header, the rows as mappings, and how many lines did not fit.
 
     Since 2025 a details page has no cells for a rule on the lines of metrics.
     """
-    match = _HEADER.search(text)
+    match = _HEADER.search(content)
     if not match:
         return [], [], 0
-    reader = csv.reader(io.StringIO(text[match.start() :].replace("\0", "")))
+    reader = csv.reader(io.StringIO(content[match.start() :].replace("\0", "")))
     header = next(reader)
     least = header.index(_VALUE) + 1 if _VALUE in header else len(header)
     rows, odd = [], 0
@@ -216,12 +227,12 @@ def number(cell: str) -> float:
 
 
 def _rule(row: dict[str, str], section: str) -> Iterable[Rule]:
-    if not row.get("Rule Name", "").strip():
+    if not row.get("Rule Name", "").strip() and not row.get("Rule Description", "").strip():
         return ()
     gain = number(row.get("Estimated Speedup", ""))
     return (
         Rule(
-            name=row["Rule Name"],
+            name=row.get("Rule Name", "") or section,
             section=section,
             message=row.get("Rule Description", ""),
             kind=_RULE_KINDS.get(row.get("Rule Type", "").strip().upper(), 0),
