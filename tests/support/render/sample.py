@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable
 
 from perfkit.analysis import results as r
+from perfkit.analysis.roofline_results import Point, Roof
+from perfkit.analysis.step_results import Accounting, Exposed, Gap
 from perfkit.run_folder import Check, Correctness, Settings, Symbol, WorkloadFacts
 from tests.support.render.sample_step import (
     BANDWIDTH,
@@ -84,9 +86,9 @@ def tree(rows: list[Row], total: float, path: str = "", name: str = "model") -> 
     return r.Node(name=name, path=path, total=group(path or "model", rows, total), children=children)
 
 
-def points(groups: list[r.Group]) -> list[r.Point]:
+def points(groups: list[r.Group]) -> list[Point]:
     return [
-        r.Point(
+        Point(
             label=f"{g.key} {g.shapes}",
             family=g.family,
             pass_=", ".join(g.passes),
@@ -103,7 +105,7 @@ def points(groups: list[r.Group]) -> list[r.Point]:
     ]
 
 
-def accounting(kernel_ns: float, timed: float | None) -> r.Accounting:
+def accounting(kernel_ns: float, timed: float | None) -> Accounting:
     parts = {"dispatch": 0.031, "profiler": 0.024, "Python": 0.022, "allocation": 0.019, "autograd": 0.012}
     texts = {
         "dispatch": "operators finding the kernel to run, views and wrappers around kernels",
@@ -113,9 +115,9 @@ def accounting(kernel_ns: float, timed: float | None) -> r.Accounting:
         "autograd": "the autograd engine between and around backward operators",
     }
     step = kernel_ns / (1 - sum(parts.values()) - 0.004)
-    gaps = [r.Gap(cause, share * step, share, texts[cause]) for cause, share in parts.items()]
+    gaps = [Gap(cause, share * step, share, texts[cause]) for cause, share in parts.items()]
     overhead = step / timed - 1 if timed else None
-    return r.Accounting(
+    return Accounting(
         profiled_step_ns=step,
         kernel_ns=kernel_ns,
         gaps=gaps,
@@ -221,12 +223,12 @@ def backend(name: str, rows: list[Row], eager_step: float | None = None, *, ok: 
     )
 
 
-def roofs() -> list[r.Roof]:
+def roofs() -> list[Roof]:
     return [
-        r.Roof(label="triad, main memory", kind="bandwidth", value=BANDWIDTH, working_set=256 * 2**20),
-        r.Roof(label="triad, L2", kind="bandwidth", value=118e9, working_set=768 * 2**10),
-        r.Roof(label="matmul fp32", kind="compute", value=MATRIX, resource="matrix_fp32"),
-        r.Roof(label="vector fp32", kind="compute", value=VECTOR, resource="vector_fp32"),
+        Roof(label="triad, main memory", kind="bandwidth", value=BANDWIDTH, working_set=256 * 2**20),
+        Roof(label="triad, L2", kind="bandwidth", value=118e9, working_set=768 * 2**10),
+        Roof(label="matmul fp32", kind="compute", value=MATRIX, resource="matrix_fp32"),
+        Roof(label="vector fp32", kind="compute", value=VECTOR, resource="vector_fp32"),
     ]
 
 
@@ -298,7 +300,7 @@ def hostile() -> r.Report:
         bad = b.kernels[0]
         bad.key, bad.example, bad.shapes, bad.family = HOSTILE, HOSTILE * 100, HOSTILE, HOSTILE
         b.kernels[1].key = "x" * 10_000
-        b.points[0] = r.Point(
+        b.points[0] = Point(
             label=HOSTILE,
             family=HOSTILE,
             pass_=HOSTILE,
@@ -321,7 +323,7 @@ def hostile() -> r.Report:
         ]  # fmt: skip
         b.advice = [r.Advice(kernel=HOSTILE, title=HOSTILE, text=HOSTILE * 20, speedup=0.5, scope=HOSTILE)]
         b.missing = [r.Missing(what=HOSTILE, option=HOSTILE * 10, kernels=1, of=2, for_roof=True)]
-        b.exposed = [r.Exposed(name=HOSTILE, kind=HOSTILE, count=1, time_ns=1.0)]
+        b.exposed = [Exposed(name=HOSTILE, kind=HOSTILE, count=1, time_ns=1.0)]
         b.reason = HOSTILE
         b.symbols = [Symbol(name=HOSTILE, kernel=HOSTILE, trace=HOSTILE, count=1)]
         if b.tree:
