@@ -106,8 +106,8 @@ class Recorded(msgspec.Struct, kw_only=True):
     """Calls in a trace that were run again: the time of one in ns there, the arguments, and what was not recorded.
 
     `comparable`: recorded on the very device of this benchmark. `kernels` are names, the longest first; `others` is the
-    number of further kinds of calls that the choice left out. `zeros` is the time here with zeros for all values, where
-    the power that values take decides the time.
+    number of further kinds of calls that the choice left out. `zeros` is the time on this device
+    with zeros for all values.
     """
 
     trace: str

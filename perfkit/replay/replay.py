@@ -147,13 +147,16 @@ def replay(
         for row in made.points[0].rows:
             timing = row.warm or row.cold
             row.of_trace = ratio_of_medians(chosen.calls.ns, timing.samples) if timing else None
-        if (cost := subject.cost(())) and cost.matrix_flop:
-            made.recorded.zeros = _with_zeros(chosen.recipe, subject.values, options, ceilings)
+        made.recorded.zeros = _with_zeros(chosen.recipe, subject.values, options, ceilings)
     return made
 
 
 def _with_zeros(recipe: Recipe, values: Values, options: Options, ceilings: Ceilings | None) -> Estimate:
-    """The time of the call on zeros, in ns: products follow the power that their values take."""
+    """The time of the call on zeros, in ns: a GPU's clock follows the power, and the power the values.
+
+    Gradients of a real step are small, many of them 0: between zeros and normal numbers. On an H100 products of bf16
+    take 0.85 to 0.95 of the time with zeros.
+    """
     own = rebuilt.fresh(recipe, {name: _zeros(value) for name, value in values.items()})
     with torch.no_grad():
         call = rebuilt.call_of(recipe, own)

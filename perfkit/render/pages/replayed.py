@@ -61,7 +61,7 @@ def comparison(bench: Bench) -> Iterator[str]:
         yield f"The trace has {time} for one call: {span} of PyTorch's own operator here, on the same kind of device."
     if said.zeros is not None:
         zeros = units.text(said.zeros.value, "ns")
-        yield f"With zeros for all values it takes {zeros}: the clock follows the power that a product's values take."
+        yield f"With zeros for all values it takes {zeros} here: the clock follows the power, and the power the values."
 
 
 def _notes(said: Recorded) -> list[str]:
