@@ -241,7 +241,7 @@ FAMILY = Family(
                     ),
                     source="classifier",
                 ),
-                *versions(triton="a row becomes its gradient while it lies in the cache"),
+                *versions(triton="a row becomes its gradient while it is in the cache"),
             ),
         ),
     ),

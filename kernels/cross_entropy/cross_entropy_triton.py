@@ -195,7 +195,7 @@ def cross_entropy_backward(
 
 @launch(classifier_blocks, ROW_SWEEP | {"HINTS": (0, 1)})
 def classifier(logits, targets, losses, rows, vocabulary, padded, ignore_index, dloss, BLOCK, STAGES, HINTS, **meta):
-    """Launch `classifier`: a row becomes its gradient while it lies in the cache."""
+    """Launch `classifier`: a row becomes its gradient while it is in the cache."""
     hints = ("evict_last", "evict_first") if HINTS else ("", "")
     wide = rows * padded % 16 == 0
     classifier_kernel[(rows,)](

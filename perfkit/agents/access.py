@@ -1,4 +1,4 @@
-"""What a client of the server may read and run."""
+"""Rights of a client of the server: the folders that it may read, and the programs that it may run."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Access:
         """Access to `folders`. Raises `UsageError` for one that is not there."""
         for folder in folders:
             if not folder.is_dir():
-                raise UsageError(f"{folder} is no folder.", "Name the folders with profiles: perfkit mcp FOLDER …")
+                raise UsageError(f"{folder} is not a folder.", "Name the folders with profiles: perfkit mcp FOLDER …")
         return cls(tuple(folder.resolve() for folder in folders), tuple(commands))
 
     def path(self, text: str) -> Path:

@@ -189,7 +189,7 @@ def _clean(value: Any) -> Any:
 
 
 def _profiles(place: Path) -> Iterator[tuple[Path, int]]:
-    """Run folders and files below `place` by name, at most `_MOST_FILES`; a run folder stands for its files."""
+    """Run folders and files below `place` by name, at most `_MOST_FILES`; a run folder replaces its files."""
     from perfkit.run_folder import is_run_folder
 
     count = 0

@@ -33,7 +33,7 @@ class FusionGroup(msgspec.Struct, kw_only=True):
 
 
 class FusedKernel(msgspec.Struct, frozen=True, kw_only=True):
-    """A kernel that a compiler fused, a step: predicted from the operators that it stands for, and measured.
+    """A kernel that a compiler fused, a step: predicted from the operators that it replaces, and measured.
 
     `eager_ns` is its part of what these operators took in eager; None where that is not the same work, and `apart` says
     why. `predicted_ns` is None if none is possible, and `why` then says so; else `why` explains

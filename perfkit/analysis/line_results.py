@@ -21,7 +21,7 @@ class SourceLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LineTime(msgspec.Struct, frozen=True, kw_only=True):
-    """What one line of source code takes a step; times in ns.
+    """The cost of one line of source code, a step; times in ns.
 
     `host_ns` is the time of the step's own thread, of which `python_ns` lies between operators; `kernel_ns` that of the
     kernels that it launches, of a forward line those of its backward too; `idle_ns` that in which a GPU was idle.

@@ -1,6 +1,6 @@
 """The summary that llm.c's profile script makes of one training step of its `profile_gpt2cu`, from a kernel table.
 
-The profiled model has one layer; kernels of the blocks stand for `layers` of them. Each kernel, numbered from 0 in
+The profiled model has one layer; kernels of the blocks count for `layers` of them. Each kernel, numbered from 0 in
 launch order, gets a pass by the first test that holds: (1) an embedding kernel, by name: enc × 1; (2) one of six around
 the last fused classifier: cls × 1; (3) the optimizer, its copies of the weights or the gradient norm, by name: opt × 1;
 (4) after the embedding's backward: init × 0; (5) else a block, forward before the classifier and backward after it: ×

@@ -1,4 +1,4 @@
-"""What limits a program's DataLoader, and the step with other numbers of workers: by replaying the measured times.
+"""The limit of a program's DataLoader, and the step with other numbers of workers, by replaying the measured times.
 
 A worker makes one batch at a time, the next where it has been asked for; batch i is worker i mod N's, and the program
 takes them in order. When it takes one it asks for the one `prefetch` × N later. The times of batches are the measured
@@ -35,7 +35,7 @@ _REPLAYED, _ROUNDS = 240, 16  # batches, and more for each worker; the second ha
 _KEEPS_UP = 0.05  # of the step: the loader limits nothing where the program waits less
 _SCARCE, _MOSTLY = 0.25, 0.5  # of a batch: time without a core, and time without computing, that limit
 _GAIN = 0.97  # of the step: more workers that leave more of it are not listed
-_TRUSTED = 0.2  # of the step: predictions that miss the measured step by more are none
+_TRUSTED = 0.2  # of the step: predictions that miss the measured step by more are not shown
 _FEW = 3  # batches of a worker in the timed steps
 _READS = 1 << 16  # bytes a batch: what reads less is not held up by the disk
 _LEAST = 0.02  # of a batch: a line with less is not listed

@@ -1,4 +1,4 @@
-"""What is known of a program's DataLoader: waits, workers, their lines, and the step with other numbers of workers."""
+"""Facts of a program's DataLoader: waits, workers, their lines, and the step with other numbers of workers."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def _keys_and_values(shapes: str) -> float | None:
 
 
 def _operands(frame: pd.DataFrame, family: str, operand: Any) -> Reals | None:
-    """The bytes of an operand of the rows of a family. Of a call by several kernels each row has its part of them; one
+    """The bytes of an operand of the rows of a family. Each row of a call by several kernels has its part of them; one
     without bytes of its own helps another."""
     amounts, unknown, whole = np.zeros(len(frame)), 0.0, 0.0
     columns = (frame[name].to_numpy(object) for name in ("family", "shapes", "bytes_read", "duration_ns"))

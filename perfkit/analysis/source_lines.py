@@ -94,7 +94,7 @@ def _parsed(text: str) -> dict[str, Any]:
 
 
 def table(facts: Mapping[str, Any], steps: int) -> list[LineTime]:
-    """What each line takes a step, the most time on the host first."""
+    """The cost of each line, a step, the most time on the host first."""
     found = []
     for entry in facts.get("lines") or []:
         a_step = {name: entry[name] / max(steps, 1) for name in _OF_A_CAPTURE if entry.get(name) is not None}

@@ -76,18 +76,21 @@ def _counted(plan: Plan, command: Sequence[str], order: Order, own: Path, show: 
         tempfile.TemporaryDirectory(prefix="perfkit-program-") as scratch,
         open(own / LOG, "w", encoding="utf-8") as log,
     ):
-        told = Path(scratch)
-        write(told, ORDER, dataclasses.replace(order, steps=1, stop=True, memory=False, counters=True))
+        ordered = Path(scratch)
+        write(ordered, ORDER, dataclasses.replace(order, steps=1, stop=True, memory=False, counters=True))
         ended = follow(
             ncu.command(plan.ncu, report, command),
             ncu.is_own,
             progress,
             lambda line: print(line, file=log),
-            launched.environment(told / ORDER, os.environ),
+            launched.environment(ordered / ORDER, os.environ),
             plan.limit_s,
         )
         print("\n".join(ended.said), file=log)
-        why = next((result.problem for _, result in read_results(told) if result.problem and not result.recorded), "")
+        why = next(
+            (result.problem for _, result in read_results(ordered) if result.problem and not result.recorded),
+            "",
+        )
     try:
         return counters.counted_in(report, ended, plan.ncu, plan.limit_s, progress)
     except RunFailed as error:

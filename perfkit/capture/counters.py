@@ -68,7 +68,7 @@ def add(
     repeated = layers() if plan.one_layer else 0
     if plan.one_layer and not repeated:
         raise RunFailed(
-            "The trace tells no layers, so that counters of one layer could serve none.",
+            "The trace does not show layers, so counters of one layer cannot be used for the others.",
             "Leave --one-layer out for this backend.",
         )
     report = folder / COUNTERS

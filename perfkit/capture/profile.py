@@ -38,16 +38,16 @@ class Recording:
     scratch: tempfile.TemporaryDirectory[str]  # removed with the recording
     step_ns: list[float]
     event_cost_ns: float
-    notes: list[str] = field(default_factory=list)  # why there are no source lines, or not all
+    notes: list[str] = field(default_factory=list)  # why source lines are missing, or some of them
 
     @property
     def trace(self) -> Path:
-        """Where the profiler wrote its trace."""
+        """The file of the profiler's trace."""
         return Path(self.scratch.name) / _PLAIN
 
     @property
     def lines(self) -> Path | None:
-        """Where the trace of the step with lines is; None where there is none."""
+        """The file of the trace with lines; None where none was made."""
         found = Path(self.scratch.name) / order.LINES
         return found if found.is_file() else None
 
@@ -114,11 +114,11 @@ class Recorder:
         scratch = exported(self._profiler)
         del self._profiler
         notes = self._record_lines(Path(scratch.name))
-        # Of two measurements the less: what a moment in which others slowed this machine adds is not the profiler's.
+        # The smaller of two measurements: the other may hold a moment in which others slowed this machine.
         return Recording(scratch, self._step_ns, min(self._event_cost_ns, profilers.event_cost_ns()), notes)
 
     def _record_lines(self, folder: Path) -> list[str]:
-        """Record the source lines of one further step; why there are none. Ranks would have to agree on it."""
+        """Record the source lines of one further step; return why they are missing. Ranks would have to agree on it."""
         result = order.Result(step_ns=self._step_ns)
         step = LineStep(order.Order(lines=self._settings.lines), folder, result)
         if self._settings.ranks > 1 or not step.wanted(moved=False):

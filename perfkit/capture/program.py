@@ -130,7 +130,7 @@ def assemble(
 
 
 def names(name: str, results: Sequence[Result]) -> list[str]:
-    """What each of the processes that recorded is called: by its rank, else by its number, where there are several."""
+    """The name of each process that recorded: by its rank, else by its number, where there are several."""
     found: list[str] = []
     for number, result in enumerate(results, 1):
         rank = f"{name}-rank{result.rank}"
@@ -140,7 +140,7 @@ def names(name: str, results: Sequence[Result]) -> list[str]:
 
 
 def _counted(program: Program, folder: Path, progress: Progress, records: list[BackendRun]) -> list[str]:
-    """Add the counters of a second run; why there are none."""
+    """Add the counters of a second run; return why they are missing."""
     assert program.counters is not None
     show = partial(progress, records[0].name)
     try:
@@ -152,16 +152,16 @@ def _counted(program: Program, folder: Path, progress: Progress, records: list[B
 
 def _why_nothing(results: Sequence[Result]) -> tuple[str, str]:
     """Why no process recorded anything, and what to do."""
-    told = max((one for one in results if one.problem), key=lambda one: one.found, default=None)
-    if told is None:
+    failed = max((one for one in results if one.problem), key=lambda one: one.found, default=None)
+    if failed is None:
         return NO_TORCH, "The program has to run a Python that imports torch; `perfkit doctor` shows what is there."
-    if told.problem == CUT:
-        return f"Nothing was recorded. {told.problem}", "Fewer --warmup and --steps are recorded earlier."
-    if told.hint:
-        return f"Nothing was recorded. {told.problem}", told.hint
-    if told.found:
-        return f"Nothing was recorded. {told.problem}", "Lower --warmup, or record the whole program: --whole."
-    return f"Nothing was recorded. {told.problem}", "Record the whole program as one step: --whole."
+    if failed.problem == CUT:
+        return f"Nothing was recorded. {failed.problem}", "Fewer --warmup and --steps are recorded earlier."
+    if failed.hint:
+        return f"Nothing was recorded. {failed.problem}", failed.hint
+    if failed.found:
+        return f"Nothing was recorded. {failed.problem}", "Lower --warmup, or record the whole program: --whole."
+    return f"Nothing was recorded. {failed.problem}", "Record the whole program as one step: --whole."
 
 
 def _record(name: str, plain: Path, result: Result, folder: Path) -> BackendRun:
@@ -213,7 +213,7 @@ def _table(trace: Path, result: Result, plain: Path) -> KernelTable:
     from perfkit.readers.kineto.checks import Expected
     from perfkit.readers.kineto.trace import read_trace
 
-    told, costs = result.compiled, kernels.cost_model()
+    compiled, costs = result.compiled, kernels.cost_model()
     recorded, problems = own.of_recorded(result.costs, own_costs.call_of)
     costs.own, costs.problems = {**recorded, **costs.own}, problems
     timed = statistics.median(result.samples_ns) if result.samples_ns else None
@@ -222,8 +222,8 @@ def _table(trace: Path, result: Result, plain: Path) -> KernelTable:
         costs=costs,
         layers=result.layers or "-",
         matmul_precision="tf32" if result.tf32 else "fp32",
-        declared={name: DeclaredKernel(**work) for name, work in told.get("kernels", {}).items()},
-        call_sites=[[_site(*site) for site in graph] for graph in told.get("call_sites", [])],
+        declared={name: DeclaredKernel(**work) for name, work in compiled.get("kernels", {}).items()},
+        call_sites=[[_site(*site) for site in graph] for graph in compiled.get("call_sites", [])],
         event_cost_ns=result.event_cost_ns,
         captures=captures(plain),
         lines=plain / LINES if (plain / LINES).is_file() else None,
@@ -248,7 +248,7 @@ def _site(name: str, line: int, members: list[list[Any]], work: list[Any] | None
 
 def _ceilings(result: Result, folder: Path, progress: Progress) -> tuple[str, list[str]]:
     """Write the ceilings of the program's device into `folder`, those of a CPU with as many threads as the program has;
-    their fingerprint, or why there are none."""
+    return their fingerprint, or why they are missing."""
     count = result.threads.get("count") if result.device == "cpu" else None
     threads = min(count, read_cpu().usable) if count else None  # more threads than cores reach no more
     try:

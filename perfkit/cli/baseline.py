@@ -27,7 +27,7 @@ def save(
 
     target = sources.find(run)
     if target is None:
-        raise InputError(f"{run} is no run folder, profile or saved baseline.", "Give what `perfkit run` printed.")
+        raise InputError(f"{run} is not a run folder, profile or saved baseline.", "Give what `perfkit run` printed.")
     if target.wanted:
         raise InputError(
             f"A baseline keeps all of {target.path}.", f"Save it, then compare with {name}:{target.wanted}."

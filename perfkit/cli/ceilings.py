@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def ceilings(
     device: Annotated[str, typer.Option(help="cpu, cuda, or cuda:N.")] = "cpu",
     ranks: Annotated[
-        int, typer.Option(help="Also of collectives between so many processes: NCCL on GPUs, gloo on the CPU.")
+        int, typer.Option(help="Also of collectives between this many processes: NCCL on GPUs, gloo on the CPU.")
     ] = 1,
     refresh: Annotated[
         bool, typer.Option("--refresh", help="Measure again, even if the stored figures are still valid.")

@@ -17,7 +17,7 @@ def _group() -> None:
 
 @app.command("criteo")
 def criteo(
-    out: Annotated[Path, typer.Option(help="The parquet file to write, with its metadata beside it as JSON.")],
+    out: Annotated[Path, typer.Option(help="The parquet file to write, with its metadata next to it as JSON.")],
     rows: Annotated[int, typer.Option(min=1, help="Rows to write.")] = 1_000_000,
     largest: Annotated[int, typer.Option(min=1, help="Maximum number of values of a categorical feature.")] = 10_000,
     seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same rows.")] = 1337,

@@ -50,7 +50,7 @@ def check(run: Path) -> None:
         raise InputError(f"{run} is not a folder.", "Give the folder that `perfkit run` printed.")
     if not Logdir(str(run)).any() and not any(run.rglob(EVENT_FILES)):
         raise InputError(
-            f"{run} is no run folder and holds none, and no profile either.",
+            f"{run} is neither a run folder nor a profile, and holds neither.",
             "Give the folder that `perfkit run` printed.",
         )
     if find_spec("tensorboard") is None:

@@ -32,7 +32,7 @@ def trace(
     """Write a timeline for Perfetto (ui.perfetto.dev), chrome://tracing or TensorBoard.
 
     It shows steps, passes and kernels of every backend. Each kernel has its place in the model, bytes, FLOP, distance
-    to its roof, and the source of each number. Several ranks stand on one clock, a process each; arrows lead from the
+    to its roof, and the source of each number. Several ranks share one clock, a process each; arrows lead from the
     rank that comes last to a collective to those that wait for it.
     """
     from perfkit import readers

@@ -146,7 +146,7 @@ def sides_of(texts: Sequence[str], say: Progress = quiet) -> list[Side]:
         target = find(text)
         if target is None:
             raise InputError(
-                f"{text} is no run folder, profile or saved baseline.", "`perfkit baseline list` shows them."
+                f"{text} is not a run folder, profile or saved baseline.", "`perfkit baseline list` shows them."
             )
         loaded.append((target, load(target, say)))
     if len(loaded) == 1:

@@ -138,8 +138,8 @@ class _Loop:
             operands = used if node.op == "call_method" else []
             settings = tuple(a for a in node.args[1:] if a not in values)
             name = str(node.target)
-            told = (str(self.indices[str(node.args[0])]),) if name == "get_index" else tuple(map(str, settings))
-            key = (name, told, tuple(operand.key for operand in operands))
+            fixed = (str(self.indices[str(node.args[0])]),) if name == "get_index" else tuple(map(str, settings))
+            key = (name, fixed, tuple(operand.key for operand in operands))
             if name.startswith("set_indirect") and used:
                 self.loaded[name.removeprefix("set_")] = used[0].over
             if key not in self.seen:

@@ -42,8 +42,8 @@ def _family(families: set[str]) -> str:
 
 def work_of_kernel(kernel: FusedKernel) -> Work:
     """The work of one call of a generated kernel."""
-    told = work_of(kernel)
-    return Work(told["flop"], told["bytes_read"], told["bytes_written"])
+    work = work_of(kernel)
+    return Work(work["flop"], work["bytes_read"], work["bytes_written"])
 
 
 def work_of_node(node: Any) -> Work | None:

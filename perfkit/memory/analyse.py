@@ -9,7 +9,7 @@ import numpy as np
 
 from perfkit.memory import remedies
 from perfkit.memory.failure import of_failure
-from perfkit.memory.kinds import Kinds, Told, kinds_of
+from perfkit.memory.kinds import Kinds, StackFacts, kinds_of
 from perfkit.memory.lifetimes import Allocations, allocated_over_time, allocations, reserved_over_time
 from perfkit.memory.moments import course, moment
 from perfkit.memory.phases import OPTIMIZER, line_of
@@ -39,9 +39,9 @@ def device_memory(snapshot: Snapshot, device: Device) -> DeviceMemory:
     """Return the memory of one device of a snapshot."""
     found = allocations(device)
     trace, count = device.trace, len(device.trace)
-    told = Told.of(snapshot.stacks) if any(snapshot.stacks) else None
+    facts = StackFacts.of(snapshot.stacks) if any(snapshot.stacks) else None
     known = [(count - 1, address, said) for address, said in snapshot.known.items()]
-    kinds = kinds_of(told, trace, found, known)
+    kinds = kinds_of(facts, trace, found, known)
     held, reserved = allocated_over_time(found, count), reserved_over_time(device)
     time_ns = (trace.time_us - trace.time_us[:1]) * 1000.0
     highest = int(held.argmax())
@@ -63,10 +63,10 @@ def device_memory(snapshot: Snapshot, device: Device) -> DeviceMemory:
         failures=_failures(snapshot, device, held, reserved),
     )
     made.notes = _notes(snapshot, device, found, made, highest - 1)
-    optimizes = told.phase[found.stack] == OPTIMIZER if told else np.zeros(len(found), bool)
+    optimizes = facts.phase[found.stack] == OPTIMIZER if facts else np.zeros(len(found), bool)
     made.remedies = remedies.of_device(found, kinds, count, optimizes, made)
     if made.failures:
-        made.remedies = [*of_failure(snapshot, trace, told, made), *made.remedies]
+        made.remedies = [*of_failure(snapshot, trace, facts, made), *made.remedies]
     return made
 
 

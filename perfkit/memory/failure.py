@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from perfkit.memory import phases
-from perfkit.memory.kinds import GRADIENTS, KINDS, Told
+from perfkit.memory.kinds import GRADIENTS, KINDS, StackFacts
 from perfkit.memory.records import FAILED, Snapshot, Trace
 from perfkit.memory.results import DeviceMemory, Remedy
 
@@ -19,7 +19,7 @@ CHECKPOINT = (
 )
 
 
-def of_failure(snapshot: Snapshot, trace: Trace, told: Told | None, made: DeviceMemory) -> list[Remedy]:
+def of_failure(snapshot: Snapshot, trace: Trace, facts: StackFacts | None, made: DeviceMemory) -> list[Remedy]:
     """Return what would have freed memory when the last allocation failed, the largest saving first."""
     assert made.end is not None
     found = []
@@ -31,7 +31,7 @@ def of_failure(snapshot: Snapshot, trace: Trace, told: Told | None, made: Device
         text = CHECKPOINT.format(first=first, last=last, count=len(snapshot.blocks))
         found.append(Remedy(name="checkpointing", text=text, saves=saves, costs_ns=costs))
     failed = np.flatnonzero(trace.action == FAILED)[-1]
-    in_forward = told is not None and told.phase[trace.stack[failed]] == phases.FORWARD
+    in_forward = facts is not None and facts.phase[trace.stack[failed]] == phases.FORWARD
     gradients = sum(part.bytes for part in made.end.parts if part.kind == KINDS[GRADIENTS])
     if in_forward and gradients:
         found.append(Remedy(name="set_to_none", text=NONE, saves=gradients))

@@ -36,7 +36,7 @@ class Kinds:
 
 
 @dataclass
-class Told:
+class StackFacts:
     """Facts about each stack, a column each: the phase of a program, and what else a stack says of an allocation.
 
     `unseen` is the phase of events without a stack. The thread of backward passes has no frames of Python's: where
@@ -52,7 +52,7 @@ class Told:
     unseen: int = phases.BACKWARD
 
     @classmethod
-    def of(cls, stacks: Sequence[Stack]) -> Told:
+    def of(cls, stacks: Sequence[Stack]) -> StackFacts:
         """Return what stacks of frames say."""
         return cls(
             phases.table(stacks, phases.phase_of, int),
@@ -64,15 +64,17 @@ class Told:
         )
 
 
-def kinds_of(told: Told | None, trace: Trace, found: Allocations, known: Iterable[tuple[int, int, Known]]) -> Kinds:
+def kinds_of(
+    facts: StackFacts | None, trace: Trace, found: Allocations, known: Iterable[tuple[int, int, Known]]
+) -> Kinds:
     """Return the kind of each of `found`, which the events of `trace` made.
 
-    `known` are moments, addresses, and what a program's objects have there at the time. Without `told`,
+    `known` are moments, addresses, and what a program's objects have there at the time. Without `facts`,
     the facts about stacks, the rest is unknown.
     """
     made = Kinds(np.full(len(found), UNKNOWN), np.zeros(len(found), bool), np.full(len(found), -1), [])
-    if told is not None:
-        _infer(made.kind, _Passes(told, trace), told, found)
+    if facts is not None:
+        _infer(made.kind, _Passes(facts, trace), facts, found)
     _name(made, found, known)
     return made
 
@@ -94,9 +96,9 @@ def _name(made: Kinds, found: Allocations, known: Iterable[tuple[int, int, Known
 class _Passes:
     """The phase of each event, and where backward passes and optimizer steps begin and end."""
 
-    def __init__(self, told: Told, trace: Trace) -> None:
-        self.of_stack = told.phase
-        phase = np.where(trace.stack == 0, told.unseen, self.of_stack[trace.stack])
+    def __init__(self, facts: StackFacts, trace: Trace) -> None:
+        self.of_stack = facts.phase
+        phase = np.where(trace.stack == 0, facts.unseen, self.of_stack[trace.stack])
         self.count = len(trace)
         self.failed = bool((trace.action == FAILED).any())
         self.backward = _runs(phase == phases.BACKWARD)
@@ -126,28 +128,28 @@ def _runs(mask: Any) -> tuple[Any, Any]:
     return (edges == 1).nonzero()[0], (edges == -1).nonzero()[0] - 1
 
 
-def _infer(kind: Any, passes: _Passes, told: Told, found: Allocations) -> None:
+def _infer(kind: Any, passes: _Passes, facts: StackFacts, found: Allocations) -> None:
     """Set the kinds that follow from stacks and lifetimes; the others stay unknown."""
     traced = found.begin != BEFORE
-    phase = np.where(traced & (found.stack == 0), told.unseen, passes.of_stack[found.stack])
+    phase = np.where(traced & (found.stack == 0), facts.unseen, passes.of_stack[found.stack])
     stays = found.end == passes.count
     kind[phase == phases.BACKWARD] = TEMPORARIES
     kind[(phase == phases.BACKWARD) & traced & (found.end > passes.end_of(passes.backward, found.begin))] = GRADIENTS
-    kind[(phase == phases.BACKWARD) & (kind == TEMPORARIES) & told.recomputes[found.stack]] = ACTIVATIONS
+    kind[(phase == phases.BACKWARD) & (kind == TEMPORARIES) & facts.recomputes[found.stack]] = ACTIVATIONS
 
     optimizes = phase == phases.OPTIMIZER
     kind[optimizes] = TEMPORARIES
-    makes_state = told.initialises[found.stack]
+    makes_state = facts.initialises[found.stack]
     outlives = ~traced | (found.end > passes.end_of(passes.optimizer, found.begin))
     kind[optimizes & ((makes_state & outlives) | (stays & outlives))] = STATE
 
     kind[phase == phases.BUILD] = np.where(stays, PARAMETERS, TEMPORARIES)[phase == phases.BUILD]
     _of_forward(kind, passes, found, phase)
-    _from_before(kind, passes, told, found)
+    _from_before(kind, passes, facts, found)
     own = np.isin(phase, (phases.FORWARD, phases.OUTSIDE))
-    kind[own & (kind == UNKNOWN) & told.caches[found.stack]] = CACHES
+    kind[own & (kind == UNKNOWN) & facts.caches[found.stack]] = CACHES
     asked = np.isin(found.requested, _CUBLAS) & stays & (phase != phases.BUILD)
-    kind[told.workspace[found.stack] | asked] = WORKSPACES
+    kind[facts.workspace[found.stack] | asked] = WORKSPACES
 
 
 def _of_forward(kind: Any, passes: _Passes, found: Allocations, phase: Any) -> None:
@@ -170,8 +172,8 @@ def _of_forward(kind: Any, passes: _Passes, found: Allocations, phase: Any) -> N
         kind[index] = before.get(int(found.stack[index]), kind[index])
 
 
-def _from_before(kind: Any, passes: _Passes, told: Told, found: Allocations) -> None:
+def _from_before(kind: Any, passes: _Passes, facts: StackFacts, found: Allocations) -> None:
     """Set what the trace only frees: by who freed it."""
     before = (found.begin == BEFORE) & (found.end < passes.count) & (found.stack == 0)
     kind[before & passes.in_backward(found.end)] = ACTIVATIONS
-    kind[before & told.zeroes[found.freed_by]] = GRADIENTS
+    kind[before & facts.zeroes[found.freed_by]] = GRADIENTS

@@ -69,8 +69,8 @@ def judge(members: Sequence[Member], matched: Matched, waiting: Waiting) -> list
 
 def _of_profiler(members: Sequence[Member], steps: int) -> np.ndarray:
     """Return the time of each member's own profiler, ns: (steps, members); 0 if unknown."""
-    told = [[float(one.get("profiler_ns") or 0.0) for one in m.facts["per_step"]] for m in members]
-    return np.array(told).reshape(len(members), steps).T
+    profiled = [[float(one.get("profiler_ns") or 0.0) for one in m.facts["per_step"]] for m in members]
+    return np.array(profiled).reshape(len(members), steps).T
 
 
 def _bursts(late: np.ndarray, least: float) -> np.ndarray:

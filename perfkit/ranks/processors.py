@@ -55,12 +55,12 @@ def _operation(record: dict[str, Any]) -> str:
     return "send_recv" if record["collective"] in ("send", *_RECEIVING) else str(record["collective"])
 
 
-def _group(record: dict[str, Any], told: dict[str, Any]) -> str | None:
+def _group(record: dict[str, Any], info: dict[str, Any]) -> str | None:
     """The group; of a message from whom it goes to whom, which only of two ranks is known."""
-    way, rank = record["collective"], told["rank"]
+    way, rank = record["collective"], info["rank"]
     if way not in ("send", *_RECEIVING):
         return record.get("group")
-    other = 1 - rank if told["world_size"] == 2 else "?"
+    other = 1 - rank if info["world_size"] == 2 else "?"
     return f"{rank} → {other}" if way == "send" else f"{other} → {rank}"
 
 

@@ -51,7 +51,7 @@ def is_archive(path: Path) -> bool:
 
 
 def _holds_a_model(path: Path) -> bool:
-    """Whether a zip archive is what `torch.save` or NumPy writes; False for a damaged one."""
+    """Return whether `torch.save` or NumPy wrote a zip archive; False for a damaged one."""
     with suppress(*_DAMAGE), zipfile.ZipFile(path) as archive:
         return any(name.endswith(_FOREIGN) for name in archive.namelist())
     return False
@@ -122,7 +122,7 @@ def _members(path: Path, kept: ExitStack) -> Iterator[tuple[str, IO[bytes]]]:
 
 
 def _place(path: Path, folder: Path, name: str) -> Path:
-    """Where a file of the archive is unpacked. Raises `InputError` for a name that leads out of `folder`."""
+    """The path for a file of the archive, unpacked. Raises `InputError` for a name that leads out of `folder`."""
     parts = PurePosixPath(name.replace("\\", "/"))
     if parts.is_absolute() or ".." in parts.parts or not parts.parts or "\0" in name or ":" in parts.parts[0]:
         raise InputError(f"{path} names a place outside of it: {name[:80]!r}.", "Unpack it yourself, if you trust it.")

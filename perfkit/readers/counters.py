@@ -19,7 +19,7 @@ from perfkit.readers.columns import Booleans, Integers
 from perfkit.table import KernelTable
 
 Reals = npt.NDArray[np.float64]
-# What is understood, as a share of the peak; by the names of Nsight Systems' sets and of the metrics that they show.
+# Known counters, as shares of the peak, by the names of Nsight Systems' sets and of the metrics that they show.
 _KNOWN = {
     "dram_read": r"dram read (bandwidth|throughput)|dramc?__read_throughput\b.*pct_of_peak.*",
     "dram_write": r"dram write (bandwidth|throughput)|dramc?__write_throughput\b.*pct_of_peak.*",

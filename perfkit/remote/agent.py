@@ -160,8 +160,8 @@ def _fetch(folder: Path) -> None:
     """Answer how the run ended and what it left; then its run folder as a tar."""
     made = [path for path in sorted((folder / "run").rglob("*")) if path.is_file()]
     ended = folder / "ended.json"
-    told = json.loads(ended.read_text()) if ended.is_file() else {"code": None}
-    bootstrap.answer({**told, "files": len(made), "bytes": sum(path.stat().st_size for path in made)})
+    ended_with = json.loads(ended.read_text()) if ended.is_file() else {"code": None}
+    bootstrap.answer({**ended_with, "files": len(made), "bytes": sum(path.stat().st_size for path in made)})
     with tarfile.open(fileobj=sys.stdout.buffer, mode="w|") as packed:
         for path in made:
             packed.add(path, path.relative_to(folder / "run").as_posix(), recursive=False)

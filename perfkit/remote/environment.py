@@ -74,9 +74,9 @@ def install(place: Path, wanted: Sequence[str]) -> None:
     )  # fmt: skip
     if done.returncode:
         said = [line.strip() for line in done.stdout.splitlines() if line.strip()] or ["pip failed"]
-        told = next((line for line in reversed(said) if "ERROR" in line), said[-1]).rstrip(".")
+        error = next((line for line in reversed(said) if "ERROR" in line), said[-1]).rstrip(".")
         raise Unavailable(
-            f"{', '.join(wanted)} cannot be installed there: {told}.",
+            f"{', '.join(wanted)} cannot be installed there: {error}.",
             f"Install it there for {sys.executable}, or name a Python that has it by --remote-python.",
         )
 

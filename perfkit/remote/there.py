@@ -83,8 +83,8 @@ class There:
     def fetch(self, run: str, into: Path) -> Ended:
         """Bring the run folder back. Raises `Lost`, or `RunFailed` where it did not come whole."""
         with self.host.reading(f"exec {self.of} fetch {run}") as stream:
-            told = _answer(stream, self.host.name)
-            ended = Ended(told["code"], told["files"], told["bytes"])
+            answer = _answer(stream, self.host.name)
+            ended = Ended(answer["code"], answer["files"], answer["bytes"])
             try:
                 with tarfile.open(fileobj=stream, mode="r|") as packed:
                     count = sum(_unpack(packed, member, into) for member in packed)
@@ -124,10 +124,10 @@ def find(host: Host, given: str) -> There:
     return There(host, folder, _chosen(host.name, [text for kind, text in facts if kind == "python"], given), name)
 
 
-def _chosen(host: str, told: list[str], given: str) -> str:
-    """The first Python that fits and has torch; each of `told` is its version, 1 or 0 for torch, and its path."""
+def _chosen(host: str, answer: list[str], given: str) -> str:
+    """The first Python that fits and has torch; each of `answer` is its version, 1 or 0 for torch, and its path."""
     found = [(tuple(map(int, version.split("."))), torch == "1", path) for version, torch, path in
-             (text.split(" ", 2) for text in told)]  # fmt: skip
+             (text.split(" ", 2) for text in answer)]  # fmt: skip
     fitting = [(torch, path) for version, torch, path in found if version >= OLDEST]
     if not found and given:
         raise Unavailable(f"{given} on {host} is not a Python that runs.", "Give its path there.")
@@ -159,10 +159,10 @@ def _answer(stream: IO[bytes], host: str) -> dict[str, Any]:
     """Return the answer in a command's output. Raises `RunFailed` for a failure, `EOFError` without an answer."""
     for line in stream:
         if line.strip() == bootstrap.MARK.encode():
-            told: dict[str, Any] = json.loads(stream.readline())
-            if "error" in told:
-                raise RunFailed(f"On {host}: {told['error']}", told["hint"])
-            return told
+            answer: dict[str, Any] = json.loads(stream.readline())
+            if "error" in answer:
+                raise RunFailed(f"On {host}: {answer['error']}", answer["hint"])
+            return answer
     raise EOFError
 
 

@@ -16,7 +16,7 @@ from perfkit.analysis.words import apart
 
 NAME_LIMIT = 160  # characters of a name that any text output shows
 NOTE_LIMIT = 600  # characters of a note
-_WHOLE = 0.99  # of the kernel time: a sum over kernels that take so much counts as one over all
+_WHOLE = 0.99  # of the kernel time: a sum over kernels that take this share counts as one over all
 
 
 @dataclass(frozen=True)

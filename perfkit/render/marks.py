@@ -16,8 +16,8 @@ _FLAGGED, _NAMED = 6, 3  # groups that a note names, and kernels of each
 
 
 def efficiencies(rows: Sequence[Group | BackendReport | None], priority: int = 0) -> Column:
-    """A column of efficiencies, with † where a datasheet is the roof, and ! where `above_roof` says that one is no true
-    figure."""
+    """A column of efficiencies, with † where a datasheet is the roof, and ! where `above_roof` says that one is
+    wrong."""
     flagged = [row is not None and row.above_roof for row in rows]
     values = [row.efficiency if row else None for row in rows]
     tones = ["bad" if f else efficiency_tone(v and min(v, 1.0)) for f, v in zip(flagged, values, strict=True)]
@@ -29,13 +29,13 @@ def efficiencies(rows: Sequence[Group | BackendReport | None], priority: int = 0
 
 def flags(rows: Iterable[tuple[str, Group | BackendReport, float]]) -> list[str]:
     """Explain ! in rows of (name, group, its kernel time): the share of kernels above their roof, and which."""
-    told = [
+    shown = [
         f"{clean(name, 60)} {units.text(row.above_ns / time, '%')}{_in(row.above_kernels, name)}"
         for name, row, time in rows
         if row.above_roof and time
     ]
-    more = f", and {len(told) - _FLAGGED} more" if len(told) > _FLAGGED else ""
-    return [f"{BROKEN}. Share of the time: {', '.join(told[:_FLAGGED])}{more}."] if told else []
+    more = f", and {len(shown) - _FLAGGED} more" if len(shown) > _FLAGGED else ""
+    return [f"{BROKEN}. Share of the time: {', '.join(shown[:_FLAGGED])}{more}."] if shown else []
 
 
 def _in(kernels: Sequence[str], own: str) -> str:

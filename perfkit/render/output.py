@@ -25,7 +25,7 @@ MARKDOWN_ROWS = 15
 
 
 def chosen(formats: str) -> tuple[str, ...]:
-    """The names in a comma-separated list; "all" is every format of `FORMATS`, "none" is none.
+    """The names in a comma-separated list; "all" means every format of `FORMATS`, "none" an empty list.
 
     Raises `UsageError` for an unknown name.
     """

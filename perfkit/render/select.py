@@ -28,7 +28,7 @@ def render(report: str, paths: str) -> str:
 def select(report: Mapping[str, Any], paths: str) -> dict[str, Any]:
     """Return the parts of `report` (plain data) that `paths` names, by path; of fields of backends by backend.
 
-    Raises `UsageError` for a path that is none, and for a field that no report has.
+    Raises `UsageError` for a malformed path, and for a field that no report has.
     """
     return {path: _selected(report, path) for path in (part.strip() for part in paths.split(",")) if path}
 
@@ -36,7 +36,7 @@ def select(report: Mapping[str, Any], paths: str) -> dict[str, Any]:
 def _selected(report: Mapping[str, Any], path: str) -> Any:
     found = _PATH.fullmatch(path)
     if found is None:
-        raise UsageError(f"{path} is no path into a report.", "Such as kernels[:10] or findings.gpu-idle.")
+        raise UsageError(f"{path} is not a path into a report.", "Such as kernels[:10] or findings.gpu-idle.")
     field, rest = found[1], found[2]
     backends = {backend["name"]: backend for backend in report.get("backends") or []}
     if field == _MODULES:

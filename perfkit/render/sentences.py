@@ -89,7 +89,7 @@ def finding(found: Finding, per: str) -> tuple[str, str, str]:
     """Return the sentences of a finding: a head with the saving, its evidence, its remedy."""
     whole = {"profile": "kernel time"}.get(per, per)
     amount = f"{units.text(found.saving_ns, 'ns')}, {percent(found.share)} of the {whole}"
-    saving = f"Saves at most {amount}." if found.bounded else f"This takes {amount}; mending it may save more."
+    saving = f"Saves at most {amount}." if found.bounded else f"This takes {amount}; fixing it may save more."
     if not (found.bounded or found.saving_ns):
         saving = f"No profiled {per} holds it."
     return (
@@ -117,7 +117,7 @@ def lines(found: Finding) -> list[str]:
 FINDINGS = "What to do next"
 FINDINGS_NOTE = (
     "The largest first. Savings are upper bounds; some are about the same time: they do not add up. "
-    "`perfkit explain NAME` tells what a finding means."
+    "`perfkit explain NAME` says what a finding means."
 )
 
 

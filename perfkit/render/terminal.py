@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from perfkit.analysis.results import Report
     from perfkit.render.page import Page, Section
 
-WIDTH, WIDEST = 110, 120  # of what is no terminal; of any
+WIDTH, WIDEST = 110, 120  # of a file or pipe; the most of any
 NAME_WIDTH = 36  # the least that a column of names keeps
 LEAST_WIDTH = 8  # what any column of text keeps
 _FIGURE_WIDTH = 100

@@ -1,6 +1,6 @@
 """From what a trace records of a call to a recipe (`perfkit.replay.rebuilt`), by the operator's own schema.
 
-The trace has one entry for each argument of the schema, in its order. Of an overload's name it has nothing: the first
+The trace has one entry for each argument of the schema, in its order. It lacks an overload's name: the first
 schema that every entry fits is taken, the one with fewest arguments left over. What is not recorded takes the schema's
 default, or a value that is stated; where a value would decide what is computed, the call cannot be rebuilt.
 """

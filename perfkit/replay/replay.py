@@ -26,8 +26,8 @@ from perfkit.replay.recorded import Calls, Found
 from perfkit.statistics import Estimate, median, ratio_of_medians
 
 _KEYS = {"cpu": "CPU", "cuda": "CUDA"}
-# Largest errors by the coarsest precision of what goes in and comes out; PyTorch's ways may err `ROUNDING` times as
-# much, as in `perfkit bench` of the catalog.
+# Largest errors by the coarsest precision of what goes in and comes out; PyTorch's ways may have `ROUNDING` times
+# as large ones, as in `perfkit bench` of the catalog.
 TOLERANCE = {"fp64": 1e-12, "fp32": 1e-5, "tf32": 5e-3, "fp16": 2e-3, "bf16": 2e-2, "fp8": 0.25}
 _PRECISIONS = {"float64": "fp64", "float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
 _TERMS = 1024  # summed up in each result: from here on the error allowed grows with the root of their number

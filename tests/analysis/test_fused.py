@@ -157,7 +157,7 @@ def test_calls_of_one_kernel_are_taken_together() -> None:
 @pytest.mark.parametrize(
     ("kernel", "why"),
     [
-        (fused(110, 10 * MB), "the backend does not say which operators it stands for"),
+        (fused(110, 10 * MB), "the backend does not say which operators it replaces"),
         (fused(110, None, "add", "mul"), "what it moves is not known"),
         (fused(110, 10 * MB, "add", "tanh"), "eager has no tanh there"),
     ],

@@ -102,7 +102,7 @@ def test_what_is_not_the_same_work_is_not_compared() -> None:
     assert {name: kernel.eager_ns for name, kernel in found.items()} == dict.fromkeys(found)
     assert {name: kernel.apart for name, kernel in found.items()} == {
         "triton_poi_fused_0": "eager has no pad there",
-        "triton_per_fused_mul_sum_1": "the backend does not say which operators it stands for",
+        "triton_per_fused_mul_sum_1": "the backend does not say which operators it replaces",
         "triton_poi_fused_2": "another kernel computes mul, and the backend does not say where",
     }
     assert found["triton_poi_fused_0"].predicted_ns == pytest.approx(1203e3)

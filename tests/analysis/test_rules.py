@@ -55,7 +55,7 @@ def test_only_what_bounds_the_saving_is_called_the_most_that_can_be_saved() -> N
     unbounded = {rule for rule in faults.FAULTS if not named(faults.FAULTS[rule][0]())[rule].bounded}
     assert unbounded == {"fresh-pages"}
     pages, product = (named(faults.FAULTS[rule][0]())[rule] for rule in ("fresh-pages", ALWAYS))
-    assert "This takes 100.0 µs, 10 % of the step; mending it may save more." in sentences.finding(pages, "step")[0]
+    assert "This takes 100.0 µs, 10 % of the step; fixing it may save more." in sentences.finding(pages, "step")[0]
     assert "Saves at most" in sentences.finding(product, "step")[0]
 
 

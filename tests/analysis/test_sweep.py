@@ -110,7 +110,7 @@ def test_an_exponent_that_may_be_anything_is_not_stated():
     ]
     made = rendered.page(summarise({"width": ["1", "2", "4"]}, runs))
     (sentence,) = made.verdict
-    assert sentence.startswith("How fast the time grows is not told by 1 of 1 lines") and "^" not in sentence
+    assert sentence.startswith("How fast the time grows is not shown by 1 of 1 lines") and "^" not in sentence
     assert " to " in page.render_text(made), "the interval is in the table"
 
 

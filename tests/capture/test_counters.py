@@ -52,7 +52,7 @@ def test_ncu_watches_the_target_and_its_counters_are_joined(stand_ins, tmp_path)
 def test_a_model_of_one_layer_is_said_so(stand_ins):
     with pytest.raises(RunFailed, match="one-layer needs a workload"):
         counters.add(counters.Plan(tool="ncu", one_layer=True), settings(), "eager", stand_ins, str, lambda: 3)
-    with pytest.raises(RunFailed, match="tells no layers"):
+    with pytest.raises(RunFailed, match="does not show layers"):
         counters.add(counters.Plan(tool="ncu", one_layer=True), settings(), "eager", stand_ins, str, lambda: 0)
     assert "counters" not in KernelTable.load(stand_ins / "kernels.parquet").facts
     assert counters.layers_of(stand_ins / "kernels.parquet") == 0  # the program names no layers

@@ -11,7 +11,7 @@ import pytest
 from perfkit.capture.ranks import files, hosts, rendezvous
 from perfkit.capture.ranks.group import Group
 from perfkit.capture.ranks.meeting import Meeting, meeting_of
-from perfkit.capture.ranks.rendezvous import Rendezvous, told
+from perfkit.capture.ranks.rendezvous import Rendezvous, begun
 from perfkit.errors import RunFailed, UsageError
 from perfkit.run_folder import Settings, read_manifest
 from tests.capture.test_ranks import free_ports
@@ -72,7 +72,7 @@ def test_ranks_that_do_not_start_are_a_failure_of_their_own(tmp_path, monkeypatc
 def test_ranks_of_a_host_that_has_left_are_not_waited_for(tmp_path, monkeypatch, first):
     waiting = [sys.executable, "-c", "import time; time.sleep(600)"]
     monkeypatch.setattr("perfkit.capture.ranks.group.torchrun", lambda *_: waiting)
-    other = told(second(first), list)
+    other = begun(second(first), list)
     with Group("eager", TWO, tmp_path / "eager" / "log.txt", {}, print, first) as group:
         assert next(other) == 0
         other.close()
@@ -84,7 +84,7 @@ def test_ranks_of_a_host_that_has_left_are_not_waited_for(tmp_path, monkeypatch,
 def test_a_host_that_comes_late_hears_of_every_backend():
     with Rendezvous(Meeting("localhost", free_ports(1))) as first:
         first.begin(0)
-        other = told(second(first), list)
+        other = begun(second(first), list)
         assert next(other) == 0
         first.begin(2)
         assert next(other) == 2
@@ -94,7 +94,7 @@ def test_a_host_that_comes_late_hears_of_every_backend():
 def test_host_0_that_goes_before_the_end_is_noticed():
     first = Rendezvous(Meeting("localhost", free_ports(1)))
     first.begin(0)
-    other = told(second(first), list)
+    other = begun(second(first), list)
     assert next(other) == 0
     first.__exit__(KeyboardInterrupt)
     with pytest.raises(RunFailed, match="Host 0 left the run"):
@@ -104,7 +104,7 @@ def test_host_0_that_goes_before_the_end_is_noticed():
 def test_failed_ranks_are_told_to_host_0_and_strangers_are_none_of_the_hosts(first):
     socket.create_connection((first.meeting.host, first.meeting.port)).close()
     failed = [[3], []]
-    other = told(second(first), lambda: failed.pop() if failed else [])
+    other = begun(second(first), lambda: failed.pop() if failed else [])
     first.begin(0)
     assert next(other) == 0
     first.begin(1)
@@ -125,7 +125,7 @@ def test_what_listens_there_is_looked_at(monkeypatch, says, said):
     with socket.create_server(("localhost", 0)) as listener, ThreadPoolExecutor() as pool:
         answer = pool.submit(lambda: listener.accept()[0].sendall(says))
         with pytest.raises(RunFailed, match=said):
-            next(told(Meeting("localhost", listener.getsockname()[1], 1), list))
+            next(begun(Meeting("localhost", listener.getsockname()[1], 1), list))
         answer.result()
 
 
@@ -134,7 +134,7 @@ def test_a_taken_port_and_a_host_that_is_not_found_are_sentences(monkeypatch, fi
         Rendezvous(first.meeting)
     monkeypatch.setattr(rendezvous, "WAIT_S", 0)
     with pytest.raises(RunFailed, match=r"Host 0 was not found at localhost:1 within 0 s: Connection refused"):
-        next(told(Meeting("localhost", 1, 1), list))
+        next(begun(Meeting("localhost", 1, 1), list))
 
 
 def test_a_host_beside_the_first_starts_what_begins_and_ends_with_the_run(monkeypatch):
@@ -161,10 +161,10 @@ def test_a_backend_that_this_host_lacks_ends_its_part(first):
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ((0, ""), "2 hosts meet at --rdzv-endpoint HOST:PORT, and '' is none"),
+        ((0, ""), "2 hosts meet at --rdzv-endpoint HOST:PORT, and '' is not of this form"),
         ((0, "host0"), "'host0' is none"),
         ((1, "host0:99999"), "'host0:99999' is none"),
-        ((2, "host0:29500"), "--node-rank 2 is none of 2 hosts"),
+        ((2, "host0:29500"), "--node-rank 2 is not one of 2 hosts"),
     ],
 )
 def test_hosts_that_cannot_meet(given, said):

@@ -107,7 +107,7 @@ def test_what_was_measured_differently_is_refused_unless_asked(cli, runs, change
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["base", "nowhere"], "nowhere is no run folder, profile or saved baseline"),
+        (["base", "nowhere"], "nowhere is not a run folder, profile or saved baseline"),
         ([], "Nothing to compare was named"),
         (["base", "slow", "--fail-on", "speed>+3%"], "has no metric 'speed'"),
         (["base", "slow", "--fail-on", "step>3"], "is not METRIC>+PERCENT%"),
@@ -161,7 +161,7 @@ def test_a_baseline_outlives_the_run_it_was_saved_from(cli, runs):
     assert "main" in listed and "eager" in listed
     assert cli("baseline", "rm", "main").rc == 0
     gone = cli("compare", "main", "slow")
-    assert gone.rc == 2 and "main is no run folder" in gone.stderr
+    assert gone.rc == 2 and "main is not a run folder" in gone.stderr
     assert not list((runs / ".perfkit" / "baselines").iterdir())
 
 

@@ -199,7 +199,7 @@ def test_what_does_not_go_together(name, options, error):
     [
         (("512", 0, None), "--prompt is for a step that generates tokens"),
         (("512", 8, 64), "--prompt and --sequence-length are the same here"),
-        (("notes.txt", 8, None), "--prompt notes.txt is no number of tokens"),
+        (("notes.txt", 8, None), "--prompt notes.txt is not a number of tokens"),
     ],
 )
 def test_prompts_that_are_none(given, error):

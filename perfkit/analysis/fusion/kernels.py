@@ -3,7 +3,7 @@
     on a CPU   predicted = begin of a parallel region + max(bytes it moves / bandwidth, Σ arithmetic of its operators)
     on a GPU   predicted = start of a kernel + Σ over its loops of max(bytes / bandwidth, instructions / their rate)
 
-Which operators a kernel stands for its backend says (`perfkit.tree.places`); they are looked up in the profile of
+A kernel's backend says which operators it replaces (`perfkit.tree.places`); they are looked up in the profile of
 eager, by pass, module and operator. What they took there one by one is divided among the kernels that serve the same
 operators, by the bytes that each moves for them; a kernel that serves what eager has not is not compared. Nothing is
 fitted to a workload; what the formula holds is measured on this machine.
@@ -197,7 +197,7 @@ def _add(one: _Sums, case: Case, row: int, call: _Call, machine: Machine) -> Non
     lacking = call.lacking
     unknown = [] if machine.on_gpu else [operator for operator in lacking if operator not in SIMPLE]
     if not call.operators:
-        one.apart = "the backend does not say which operators it stands for"
+        one.apart = "the backend does not say which operators it replaces"
         one.unknown = one.unknown if machine.on_gpu else one.apart
     elif lacking:
         one.apart = f"eager has no {lacking[0]} there"

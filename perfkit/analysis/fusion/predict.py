@@ -295,10 +295,10 @@ def _why_the_step(eager: BackendReport, said: Fusion, compiled: BackendReport) -
         "time outside of kernels": (said.achieved_step_ns - compiled.kernel_ns)
         - (said.step_ns - eager.kernel_ns - said.launch_ns),
     }
-    told = [(name, ns) for name, ns in parts.items() if abs(ns) >= _WORTH_SAYING * said.step_ns]
+    shown = [(name, ns) for name, ns in parts.items() if abs(ns) >= _WORTH_SAYING * said.step_ns]
     return [
         f"{name} {'+' if ns > 0 else '−'}{units.text(abs(ns), 'ns')}"
-        for name, ns in sorted(told, key=lambda p: -abs(p[1]))
+        for name, ns in sorted(shown, key=lambda p: -abs(p[1]))
     ]
 
 

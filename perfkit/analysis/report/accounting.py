@@ -121,8 +121,8 @@ def _did_more(facts: Mapping[str, Any], step_ns: float, plain_ns: float) -> str:
 
 
 def _kernels_alone(facts: Mapping[str, Any]) -> float:
-    """Kernel time of a profiled step without what recording may add to it, ns. More than a step is no overhead of
-    a profiler."""
+    """Kernel time of a profiled step without what recording may add to it, ns. More than a step is not
+    overhead of a profiler."""
     recorded = facts.get("profiler_estimate") or {"events": 0, "event_cost_ns": 0.0}
     steps = facts.get("step_ns") or [0.0]
     return fmean(facts.get("busy_ns") or [0.0]) - recorded["events"] * recorded["event_cost_ns"] / len(steps)

@@ -86,11 +86,11 @@ _ABSENT = {NCU: ("pass", "module"), NSYS: ("pass", "module", "FLOP", "bytes", "c
 
 
 def _text(shares: dict[str, float], kind: str) -> str:
-    told = [what for what in shares if shares[what] or what not in _ABSENT.get(kind, ())]
-    if not told:
+    parts = [what for what in shares if shares[what] or what not in _ABSENT.get(kind, ())]
+    if not parts:
         return "Known of the kernels: when and where they ran, and how they were launched."
     words = {"counters": "hardware counters"}
-    said = [f"{words.get(what, what)} {_percent(shares[what]) if shares[what] else 'none'}" for what in told]
+    said = [f"{words.get(what, what)} {_percent(shares[what]) if shares[what] else 'none'}" for what in parts]
     return f"Known of the kernel time: {', '.join(said)}."
 
 
@@ -99,12 +99,12 @@ def _levels(rows: Rows) -> str:
     judged, total = rows.judged, rows.total_ns
     held = _share(judged.time, judged.bound == BOUNDS.index(L2), total)
     helped = _share(judged.time, judged.helped, total)
-    told = [f"{_percent(held)} moves what fits L2, and is judged by L2"] if held else []
+    parts = [f"{_percent(held)} moves what fits L2, and is judged by L2"] if held else []
     if helped:
-        told.append(
+        parts.append(
             f"{_percent(helped)} is faster than measured, for a cache held more of its bytes, and counts as at its roof"
         )
-    return f" Of it, {'; '.join(told)}." if told else ""
+    return f" Of it, {'; '.join(parts)}." if parts else ""
 
 
 def _opaque(own_code: Gap | None) -> str:

@@ -131,7 +131,7 @@ def _tokens(report: BackendReport) -> list[str]:
     return [f"{said}: {percent(each.efficiency)} of the roof, {needs} at {each.ceiling}."]
 
 
-# What a comparison does not take: it measures launches in turns, each in one process.
+# A comparison does not take this: it measures launches in turns, each in one process.
 _NOT_COMPARED = {
     "batch_size", "sequence_length", "generate", "ranks", "parallel", "hosts", "steps", "warmup", "profiler",
     "profile_memory", "launch_blocking",

@@ -164,12 +164,12 @@ def _compute_roofs(roofs: Reals, by_unit: Reals, ceilings: Ceilings, texts: list
     """Fill the compute columns of `roofs`; returns for each bound the index of its text, which is appended."""
     index = np.full(len(BOUNDS), -1, np.int64)
     for column, resource in enumerate(RESOURCES, start=1):
-        rate, told = rate_of(resource, ceilings)
+        rate, label = rate_of(resource, ceilings)
         if not rate:
             continue
         roofs[:, column] = by_unit[:, column - 1] / rate * 1e9
         index[column] = len(texts)
-        texts.append(f"{told}, {units.text(rate, 'FLOP/s')}")
+        texts.append(f"{label}, {units.text(rate, 'FLOP/s')}")
     return index
 
 

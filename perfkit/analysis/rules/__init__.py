@@ -1,4 +1,4 @@
-"""The rules behind "What to do next": one record each, with its texts and the function that finds the fault.
+"""The rules of "What to do next": one record each, with its texts and the function that finds the fault.
 
 A file of this folder that has `RULES` is asked. `perfkit explain` and docs/findings.md print the same records: nothing
 is said of a rule anywhere else. What the rules find in one backend's results, `perfkit.analysis.rules.answers` orders.

@@ -1,7 +1,7 @@
-"""What to do next: the findings of the rules in one backend's results, each with its evidence, bound and remedy.
+"""The findings of the rules in one backend's results ("What to do next"): evidence, bound and remedy of each.
 
-Findings that save less than `WORTH` of the step are left out. There is no
-finding without a figure; a rule that cannot judge the profile says so.
+Findings that save less than `WORTH` of the step are left out. Every
+finding has a figure; a rule that cannot judge the profile says so.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ def of_case(case: Case) -> tuple[list[Finding], list[Unjudged]]:
 
 def reasons(group: Group, counters: Counters) -> list[Reason]:
     """Why a kernel group is far from its roof by its counters, the most telling first."""
-    told = (rule.explain(rule, group, counters) for rule in rules.OF_COUNTERS if rule.explain)
-    return [reason for reason in told if reason]
+    explained = (rule.explain(rule, group, counters) for rule in rules.OF_COUNTERS if rule.explain)
+    return [reason for reason in explained if reason]
 
 
 def _is_worth(finding: Finding) -> bool:

@@ -69,8 +69,8 @@ class Case:
 
     def explained(self, rows: Booleans) -> float:
         """Return the saving of the shown findings so far on `rows`, ns a step: on each row the largest."""
-        told = [saved for (finding, _), saved in zip(self.claims, self.saved, strict=True) if finding.share >= WORTH]
-        return self.per_step(np.max([saved[rows] for saved in told], axis=0).sum()) if told else 0.0
+        shown = [saved for (finding, _), saved in zip(self.claims, self.saved, strict=True) if finding.share >= WORTH]
+        return self.per_step(np.max([saved[rows] for saved in shown], axis=0).sum()) if shown else 0.0
 
     def unclaimed(self, rows: Booleans) -> Booleans:
         """Return those of `rows` that no shown finding is about yet: a symptom does not repeat its cause."""

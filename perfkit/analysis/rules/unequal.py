@@ -106,8 +106,8 @@ def _largest(case: Case, more: Reals, rows: Booleans) -> tuple[str, int, float]:
     most = int(lost.argmax())
     own, time = rows & (names == chosen[most]), np.nan_to_num(case.judged.time)
     usual, longest = float(np.median((time - more)[own])), float(time[own].max())
-    told = f"{chosen[most]} (usually {units.text(usual, 'ns')}, the longest {units.text(longest, 'ns')})"
-    return told, int(own.sum()), float(lost[most])
+    longest_kernel = f"{chosen[most]} (usually {units.text(usual, 'ns')}, the longest {units.text(longest, 'ns')})"
+    return longest_kernel, int(own.sum()), float(lost[most])
 
 
 RULES = (

@@ -149,5 +149,5 @@ def returned(said: Sequence[str]) -> int | None:
 def last_error(said: Sequence[str]) -> str:
     """The last thing that the tool called an error, apart from the program's exit code; "" for nothing."""
     errors = [_ERROR.sub("", line).strip() for line in said if _ERROR.match(line) and not _RETURNED.search(line)]
-    told = [line for line in errors if line not in ("An error occurred while trying to profile.", "")]
-    return told[-1][:300] if told else ""
+    lines = [line for line in errors if line not in ("An error occurred while trying to profile.", "")]
+    return lines[-1][:300] if lines else ""

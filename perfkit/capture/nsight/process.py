@@ -51,15 +51,15 @@ class Ended:
 def follow(
     command: Sequence[str],
     is_own: Callable[[str], bool],
-    told: Callable[[str], None],
+    report: Callable[[str], None],
     output: Callable[[str], None],
     environment: Mapping[str, str] | None = None,
     limit_s: float | None = None,
 ) -> Ended:
     """Run `command` to its end, or to `limit_s`, after which it and all its children are ended.
 
-    `is_own` says whether a line, perhaps not yet whole, is the tool's; `told` gets each such line as it grows, `output`
-    each line of the program. Raises `Unavailable` when the tool cannot be started.
+    `is_own` says whether a line, perhaps not yet whole, is the tool's; `report` gets each such line as it grows,
+    `output` each line of the program. Raises `Unavailable` when the tool cannot be started.
     """
     ended = Ended()
     try:
@@ -73,7 +73,7 @@ def follow(
         )
     except OSError as error:
         raise Unavailable(f"`{command[0]}` cannot be started: {error.strerror or error}.") from error
-    lines = _Lines(ended, is_own, told, output)
+    lines = _Lines(ended, is_own, report, output)
     try:
         ended.timed_out = not _read(process, lines, limit_s)
     finally:
@@ -88,9 +88,9 @@ class _Lines:
     """Cuts a stream of bytes into lines and gives each to whom it belongs."""
 
     def __init__(
-        self, ended: Ended, is_own: Callable[[str], bool], told: Callable[[str], None], output: Callable[[str], None]
+        self, ended: Ended, is_own: Callable[[str], bool], report: Callable[[str], None], output: Callable[[str], None]
     ) -> None:
-        self._ended, self._is_own, self._told, self._output = ended, is_own, told, output
+        self._ended, self._is_own, self._report, self._output = ended, is_own, report, output
         self._rest = b""
 
     def feed(self, chunk: bytes) -> None:
@@ -99,7 +99,7 @@ class _Lines:
             self._line(line.decode("utf-8", "replace"))
         growing = self._rest.decode("utf-8", "replace")
         if self._is_own(growing):
-            self._told(growing)
+            self._report(growing)
 
     def close(self) -> None:
         if self._rest:
@@ -109,7 +109,7 @@ class _Lines:
         if self._is_own(line):
             if len(self._ended.said) < _KEPT_LINES:
                 self._ended.said.append(line)
-            self._told(line)
+            self._report(line)
         else:
             if line.strip():
                 self._ended.printed.append(line)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from perfkit.capture.child import search_path
 from perfkit.capture.ranks.meeting import Meeting
-from perfkit.capture.ranks.rendezvous import told
+from perfkit.capture.ranks.rendezvous import begun
 from perfkit.errors import RunFailed
 from perfkit.hardware import subprocesses
 from perfkit.hardware.cpu import read_cpu
@@ -48,7 +48,7 @@ def serve(settings: Settings, place: Meeting, backends: Sequence[str], unavailab
         return [backends.index(name) for name in new]
 
     try:
-        for index in told(place, failures):
+        for index in begun(place, failures):
             name = backends[index]
             if name in unavailable:
                 raise RunFailed(f"{name} is not available on this host.", "Leave it out on every host.")

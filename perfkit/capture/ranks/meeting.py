@@ -37,11 +37,11 @@ def meeting_of(settings: Settings, number: int, endpoint: str) -> Meeting | None
             raise UsageError("--node-rank and --rdzv-endpoint are for several hosts.", "Give --nnodes 2.")
         return None
     if not 0 <= number < settings.hosts:
-        raise UsageError(f"--node-rank {number} is none of {settings.hosts} hosts.", "Count them from 0.")
+        raise UsageError(f"--node-rank {number} is not one of {settings.hosts} hosts.", "Count them from 0.")
     host, _, port = endpoint.rpartition(":")
     if not (host and port.isdecimal() and 0 < int(port) < 2**16):
         raise UsageError(
-            f"{settings.hosts} hosts meet at --rdzv-endpoint HOST:PORT, and {endpoint!r} is none.",
+            f"{settings.hosts} hosts meet at --rdzv-endpoint HOST:PORT, and {endpoint!r} is not of this form.",
             "Name host 0 and a free port of it, on every host alike.",
         )
     return Meeting(host, int(port), number)

@@ -1,7 +1,7 @@
 """How several hosts go through one run together; torchrun, which starts the ranks of one backend, meets within it.
 
     host 0       listens at the meeting's port as long as the run lasts (`Rendezvous`)
-    the others   connect, and start what begins (`told`)
+    the others   connect, and start what begins (`begun`)
 
 Each side notices when the other one is gone. They exchange lines over TCP. Host 0 sends `perfkit VERSION`,
 `begin INDEX` for each backend, and `end`; the others `host NUMBER`, and `failed INDEX` when their ranks of a backend
@@ -42,7 +42,7 @@ class Rendezvous:
                 f"This host cannot listen at port {meeting.port}: {error.strerror}.", "Choose another --rdzv-endpoint."
             ) from error
         self._lock = threading.Lock()
-        self._told = [f"perfkit {perfkit.__version__}"]  # all lines so far: a host that comes late gets them as well
+        self._sent = [f"perfkit {perfkit.__version__}"]  # all lines so far: a host that comes late gets them as well
         self._guests: list[socket.socket] = []
         self._left = ""  # the host that is gone
         self._failed: dict[int, str] = {}  # by backend: the host whose ranks failed
@@ -71,7 +71,7 @@ class Rendezvous:
 
     def _tell(self, line: str) -> None:
         with self._lock:
-            self._told.append(line)
+            self._sent.append(line)
             for guest in self._guests:
                 _send(guest, line)
 
@@ -80,7 +80,7 @@ class Rendezvous:
             while True:
                 guest, _ = self._listener.accept()
                 with self._lock:
-                    for line in self._told:
+                    for line in self._sent:
                         _send(guest, line)
                     self._guests.append(guest)
                 threading.Thread(target=self._hear, args=(guest,), daemon=True).start()
@@ -97,7 +97,7 @@ class Rendezvous:
         self._left = name or self._left
 
 
-def told(meeting: Meeting, failures: Callable[[], list[int]]) -> Iterator[int]:
+def begun(meeting: Meeting, failures: Callable[[], list[int]]) -> Iterator[int]:
     """On a host other than the first: the number of each backend that begins, until the run ends.
 
     `failures` is asked every second for the backends whose ranks have failed here since. Raises `RunFailed` when host 0

@@ -146,7 +146,7 @@ def output_of(job: Job) -> Output:
 
 
 def _others(job: Job) -> list[tuple[str, str]]:
-    """How to look at the first of the ranks that are not in detail; nothing where there are no others."""
+    """The command for the first of the ranks that are not in detail; nothing where all are."""
     others = [name for rank, name in sorted(job.names.items()) if rank != job.report.detail_rank]
     more = f" (and {len(others) - 1} more)" if len(others) > 1 else ""
     return [("Other ranks", f"perfkit report {job.run.folder / others[0] / KERNELS}{more}")] if others else []

@@ -196,7 +196,7 @@ def prompt_length(prompt: str, generate: int, sequence_length: int | None) -> in
         raise UsageError("--prompt and --sequence-length are the same here.", "Leave one of them out.")
     if not prompt.isdecimal():
         raise UsageError(
-            f"--prompt {prompt} is no number of tokens.",
+            f"--prompt {prompt} is not a number of tokens.",
             "Give a number; --data FILE says what text or tokens the prompts are cut from.",
         )
     return int(prompt)

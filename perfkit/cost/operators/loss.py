@@ -61,8 +61,8 @@ def _longest(call: Call, targets: TensorSpec, lengths: int, batch: int) -> int:
     `lengths`, else the mean of what all targets hold together."""
     if len(targets.shape) == 2:
         return targets.shape[1]
-    told = call.arguments[lengths] if lengths < len(call.arguments) else None
-    numbers = [n for n in told if isinstance(n, int)] if isinstance(told, tuple) else []
+    given = call.arguments[lengths] if lengths < len(call.arguments) else None
+    numbers = [n for n in given if isinstance(n, int)] if isinstance(given, tuple) else []
     return max(numbers, default=-(-targets.numel // max(batch, 1)))
 
 

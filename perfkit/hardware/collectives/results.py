@@ -52,7 +52,7 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True):
 def sweep_for(sweeps: Sequence[Sweep], operation: str, ranks: int) -> Sweep | None:
     """Return the sweep for an operation between `ranks` ranks; None if it was not measured.
 
-    `send_recv` stands for one direction of a message, `broadcast` for a reduction to one rank.
+    `send_recv` means one direction of a message, `broadcast` a reduction to one rank.
     """
     wanted = _STAND_FOR.get(operation, operation)
     return next((s for s in sweeps if s.operation == wanted and s.ranks == ranks), None)

@@ -1,4 +1,4 @@
-"""The rules behind "What to do next" of several ranks: a file each, with texts and a function.
+"""The rules of "What to do next" of several ranks: a file each, with texts and a function.
 
 A file of this folder that has `RULES` is asked. `perfkit explain` and docs/findings.md print the same records.
 """

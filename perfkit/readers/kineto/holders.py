@@ -16,7 +16,7 @@ import numpy as np
 
 from perfkit.memory import moments, phases, remedies
 from perfkit.memory.blocks import checkpointing
-from perfkit.memory.kinds import Told, kinds_of
+from perfkit.memory.kinds import StackFacts, kinds_of
 from perfkit.memory.lifetimes import Allocations, allocated_over_time, allocations, with_earlier
 from perfkit.memory.records import ALLOC, FREE, Device, Known, Trace
 from perfkit.memory.results import DeviceMemory, Moment
@@ -73,7 +73,7 @@ def _device(name: str, events: Events, placed: Placed, rows: Integers, layers: s
     before = int(memory.allocated[rows[0]] - size[0])
     if name != "cpu":
         found = _with_rest(found, before, len(trace))
-    kinds = kinds_of(_told(where), trace, found, notes)
+    kinds = kinds_of(_facts_of(where), trace, found, notes)
     held = allocated_over_time(found, len(trace))
     reserved = memory.reserved[rows]
 
@@ -147,13 +147,13 @@ def _around(host: HostEvents, lane: Integers, time: Any) -> Integers:
     return found
 
 
-def _told(where: _Where) -> Told:
+def _facts_of(where: _Where) -> StackFacts:
     phase = np.array([place[0] for place in where.places])
     none = np.zeros(len(phase), bool)
     zeroes = np.array([place[2] == ZERO_GRAD or "zero_grad" in place[2] for place in where.places])
     again = np.array([place[3] for place in where.places])
     caches = np.array(["cache" in place[1].lower() for place in where.places])
-    return Told(phase, again, none, zeroes, caches, none, phases.UNKNOWN)
+    return StackFacts(phase, again, none, zeroes, caches, none, phases.UNKNOWN)
 
 
 def _notes(events: Events, time: Any) -> Iterator[tuple[int, int, Known]]:

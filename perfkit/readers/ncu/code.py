@@ -48,7 +48,7 @@ _UNITS = {"sm": "the SM", "l1tex": "L1", "lts": "L2"}
 def read_code(path: Path, results: list[Result]) -> tuple[list[KernelCode], str]:
     """Return the code of the kernels in `results`, read from the report at `path`, the most time first.
 
-    The second value says why there is none, or "" where nothing is wrong.
+    The second value says why it is missing, or "" where nothing is wrong.
     """
     chosen = _longest(results)
     folder = child.package_folder()

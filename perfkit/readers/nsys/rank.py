@@ -95,9 +95,9 @@ def talking(activity: Activity) -> Any:
 
 def _operation(kernel: str, path: str) -> tuple[str, int | None]:
     """The collective, "" where neither name nor range has it, and the elements of its tensor where they are known."""
-    told = list(_RANGE.finditer(path))
-    words = next((w for found in reversed(told) for w in found.groups() if w), "")
-    sizes = _SIZES.search(path, told[-1].start()) if told else None
+    named = list(_RANGE.finditer(path))
+    words = next((w for found in reversed(named) for w in found.groups() if w), "")
+    sizes = _SIZES.search(path, named[-1].start()) if named else None
     elements = math.prod(int(word) for word in sizes[1].split(",") if word.strip()) if sizes else None
     return collective_names.spelled(collective_names.collective_of(kernel) or words), elements
 

@@ -143,8 +143,8 @@ def _columns(chunk: list[dict[str, Any]], timed: bool, stacks: Stacks) -> list[A
     try:
         found = list(zip(*map(itemgetter(*names), chunk), strict=True))
     except KeyError:  # what failed has what the device had left in place of an address, and frames may lack
-        told = [one | {"addr": one.get("addr", one.get("device_free", 0))} for one in chunk]
-        found = [tuple(one.get(name, 0) for one in told) for name in names]
+        rows = [one | {"addr": one.get("addr", one.get("device_free", 0))} for one in chunk]
+        found = [tuple(one.get(name, 0) for one in rows) for name in names]
     try:
         actions = np.fromiter(map(ACTIONS.get, found[0], repeat(OTHER)), np.uint8, len(chunk))
     except TypeError as error:

@@ -17,7 +17,7 @@ from perfkit.render.output import Output
 SCHEMA = 1
 LARGEST = 4096  # bytes of an answer
 _TEXTS = (400, 240, 160, 100, 60)  # characters of a sentence, tried one after the other until the answer fits
-_ROWS = (40, 20, 10, 5, 3, 2, 1)  # then so many rows
+_ROWS = (40, 20, 10, 5, 3, 2, 1)  # then this number of rows
 
 
 def render(output: Output) -> str:
@@ -31,7 +31,7 @@ def render(output: Output) -> str:
 
 
 def _answer(output: Output, length: int, rows: int) -> dict[str, Any]:
-    """The answer with sentences of `length` characters, and at most so many rows of each kind."""
+    """The answer with sentences of `length` characters, and at most `rows` of each kind."""
     from perfkit.compare.results import Comparison
     from perfkit.render.brief import comparison, pages, report, tries
     from perfkit.tries.results import Try

@@ -35,14 +35,14 @@ def answer(report: Report, length: int, most: int) -> dict[str, Any]:
 
 def _measured(report: Report, length: int) -> dict[str, Any]:
     settings = report.settings
-    told = {
+    record = {
         "source": clean(report.source, LONGEST_PATH),
         "title": cropped(report.title, length),
         "device": clean(str(report.environment.get("gpu") or report.environment.get("cpu") or ""), length),
         "workload": clean(settings.workload, length) if settings else "",
         "dtype": settings.dtype if settings else "",
     }
-    return known(told)
+    return known(record)
 
 
 def _backend(backend: BackendReport) -> dict[str, Any]:
@@ -59,13 +59,13 @@ def _backend(backend: BackendReport) -> dict[str, Any]:
         "headroom_ns": backend.headroom_ns,
     }
     correct = backend.correctness
-    told: dict[str, Any] = {
+    record: dict[str, Any] = {
         "name": clean(backend.name, 60),
         "status": backend.status,
         "reason": cropped(backend.reason, 160),
         "correct": correct.ok if correct else None,
     }
-    return known(told | figures)
+    return known(record | figures)
 
 
 def _interval(interval: Interval) -> list[float]:
@@ -73,7 +73,7 @@ def _interval(interval: Interval) -> list[float]:
 
 
 def _finding(backend: BackendReport, finding: Finding, length: int) -> dict[str, Any]:
-    told = {
+    record = {
         "backend": clean(backend.name, 60),
         "rule": finding.name,
         "title": cropped(finding.title, length),
@@ -85,21 +85,21 @@ def _finding(backend: BackendReport, finding: Finding, length: int) -> dict[str,
         "lines": [_line(one) for one in finding.lines[:_LINES]],
         "more": f"perfkit explain {finding.name}",
     }
-    return known(told)
+    return known(record)
 
 
 def _line(line: SourceLine) -> dict[str, Any]:
-    """Where a finding is in the source: `line` is left out where only the function is known."""
+    """The place of a finding in the source: `line` is left out where only the function is known."""
     at = line.line or None
     return known({"file": clean(line.file, 200), "line": at, "function": clean(line.function, 80), "share": line.share})
 
 
 def _unknown(report: Report, length: int) -> list[str]:
-    """What the profiles do not say: rules that could not judge, work without a cost, and warnings."""
-    told = [f"{one.rule}: {one.why}" for backend in report.backends for one in backend.unjudged]
-    told += [backend.coverage.text for backend in report.backends if backend.coverage]
-    told += [text for backend in report.backends for text in backend.warnings] + report.warnings
-    return [cropped(text, length) for text in dict.fromkeys(told)][:_UNKNOWN]
+    """Gaps in the profiles: rules that could not judge, work without a cost, and warnings."""
+    record = [f"{one.rule}: {one.why}" for backend in report.backends for one in backend.unjudged]
+    record += [backend.coverage.text for backend in report.backends if backend.coverage]
+    record += [text for backend in report.backends for text in backend.warnings] + report.warnings
+    return [cropped(text, length) for text in dict.fromkeys(record)][:_UNKNOWN]
 
 
 def _more(report: Report, length: int) -> list[str]:

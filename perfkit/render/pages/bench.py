@@ -29,15 +29,15 @@ def page(bench: Bench) -> Page:
     sections = [*replayed.sections(bench), *points]
     rounding = any(r.way == "pytorch" and r.status == "ok" for p in bench.points for r in p.rows)
     notes = [
-        "warm: the caches hold what the call before left in them; cold: its data lies in main memory. Times are medians"
-        " of calls from Python, with their 95 % intervals; results are allocated anew by each call.",
+        "warm: the caches hold what the call before left in them; cold: its data is in main memory. Times are medians"
+        " of calls from Python, with their 95 % intervals; each call allocates its results.",
         "eff.: the time that the ceilings measured on this machine allow, over the time taken. GB/s: least bytes over "
         "the warm time.",
     ]
     if rounding:
         notes.append(
             "Error: the largest of |y − reference| / (|reference| + its root mean square), the reference in fp64. "
-            "PyTorch may err four times as much as a kernel: what it writes between operators is rounded."
+            "PyTorch's error may be four times that of a kernel: what it writes between operators is rounded."
         )
     sections.append(Section(notes=[*notes, *bench.notes]))
     device = bench.device_name or bench.device

@@ -48,7 +48,7 @@ _OUTCOMES = {"regressed": "bad", "passed": "good", "cannot tell": "fair"}
 _BASES = {
     "timed": "Sums to the difference of the timed steps.",
     "profiled": "Sums to the difference of the profiled steps: at least one side was not timed.",
-    "kernels": "Sums to the difference of the kernel times: the profiles do not tell whole steps.",
+    "kernels": "Sums to the difference of the kernel times: the profiles do not hold whole steps.",
 }
 
 

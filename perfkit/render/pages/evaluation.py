@@ -1,4 +1,4 @@
-"""An evaluation as a page: losses or accuracies of the backends, and what the first one's tells of the others."""
+"""An evaluation as a page: losses or accuracies of the backends, and how the others' differ from the first one's."""
 
 from __future__ import annotations
 

@@ -119,8 +119,8 @@ def _ranks(report: RanksReport) -> Table:
 def _footnotes(report: RanksReport) -> list[str]:
     return [
         "Means over the steps, unions of intervals. A step is computation, waiting for other ranks and exposed "
-        "transfer (what computation does not cover), copies beside neither, and idle time; overlapped is communication "
-        "that computation covers, waiting included.",
+        "transfer (what computation does not cover), copies while neither runs, and idle time; overlapped is "
+        "communication that computation covers, waiting included.",
         "late: how much later than the median rank it arrives at the collectives of a step, beyond what the others do "
         "(median over the steps in which it is late, else over all).",
         *([_OF_TIMED] if report.timed_step_ns is not None else []),
@@ -169,7 +169,7 @@ def _collectives(rows: list[Collective]) -> Table:
 
 def _bandwidth(report: RanksReport) -> Figure | None:
     known = [c for c in report.collectives if c.message_bytes and c.bus_bandwidth]
-    if not known or (len({c.message_bytes for c in known}) == 1 and not report.roofs):  # the table tells as much
+    if not known or (len({c.message_bytes for c in known}) == 1 and not report.roofs):  # the table shows that
         return None
     series = []
     for operation in dict.fromkeys(c.operation for c in known):
@@ -234,7 +234,7 @@ def _imbalance(report: RanksReport) -> Table:
 def _clocks(report: RanksReport) -> Table:
     rows = report.clocks
     return table(
-        "Clocks beside the first rank's",
+        "Clocks next to the first rank's",
         words("rank", [str(c.rank) for c in rows], name=True),
         Column("collectives", tuple(Cell(f"{c.collectives:,}") for c in rows)),
         figures("offset", [c.offset_ns for c in rows], "ns"),

@@ -125,7 +125,7 @@ def _over_time(launch: Launch, records: Records) -> Figure:
 
 
 def _warps(records: Records, chosen: np.ndarray, edges: np.ndarray) -> list[float]:
-    """How many of the chosen records cover each part, on average over it."""
+    """The number of chosen records that cover each part, on average over it."""
     begin, end = np.sort(records.begin_ns[chosen]), np.sort(records.end_ns[chosen])
     before = _covered(begin, edges) - _covered(end, edges)
     return (np.diff(before) / np.diff(edges)).round(3).tolist()  # type: ignore[no-any-return]

@@ -60,7 +60,7 @@ def _verdict(sweep: Sweep) -> Iterator[str]:
         )
     if vague:
         yield (
-            f"How fast the time grows is not told by {vague} of {len(sweep.growth)} lines: the exponent's 95 % "
+            f"How fast the time grows is not shown by {vague} of {len(sweep.growth)} lines: the exponent's 95 % "
             "interval is too wide. More sizes, more steps or a quieter machine narrow it."
         )
 
@@ -74,7 +74,7 @@ def _several(sweep: Sweep) -> bool:
 
 
 def _published(sweep: Sweep) -> Table:
-    """The table that people publish: a row for each backend on so many devices."""
+    """The table that people publish: a row for each backend and number of devices."""
     rows = [(p, m) for p in sweep.points for m in p.members]
     steps = [m.step for _, m in rows]
     scale = units.scale_for([s.value for s in steps if s], "ns")

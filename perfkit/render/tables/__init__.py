@@ -90,7 +90,7 @@ def few_samples(rows: Sequence[BackendReport]) -> list[str]:
     few = [(clean(b.name), b.step.samples) for b in rows if b.step and b.step.is_range]
     return [
         f"{name}: one step was timed, which has no interval" if count == 1
-        else f"{name}: {count} steps were timed, and their range stands for the interval"
+        else f"{name}: {count} steps were timed, and the interval is their range"
         for name, count in few
     ]  # fmt: skip
 

@@ -1,5 +1,5 @@
 """Fusion headroom as tables: fusible kernels as they ran, as predicted when fused, and as the compiler fused them; and
-each kernel of the compiler as the operators that it stands for predict it, beside what it took."""
+each kernel of the compiler as the operators that it replaces predict it, next to the time that it took."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ class Words:
 
 @dataclass
 class Part:
-    """Events as columns of equal length, in any order; −1 and NaN stand for none."""
+    """Events as columns of equal length, in any order; −1 and NaN mean none."""
 
     lane: np.ndarray
     depth: np.ndarray

@@ -74,7 +74,7 @@ def by_line(
     for a value or for a copy to a device, make tensors of lists); `rows` the host event and duration of each row;
     `lane` the thread of the steps.
     """
-    count = len(lined.frames) + 1  # the last one, −1, stands for unknown
+    count = len(lined.frames) + 1  # the last one, −1, means unknown
     pieces = lined.pieces
     length = pieces.end - pieces.start
     loading = host.named([name.startswith(_LOADING) for name in host.names])

@@ -91,14 +91,16 @@ def is_library(path: str) -> bool:
     return not path.startswith(("/", ".")) and (bool(_PACKAGES.fullmatch(first)) or alone in sys.stdlib_module_names)
 
 
-def _by_events(host: HostEvents, told: Callable[[str], tuple[Frame, bool] | None], allowed: Booleans) -> Stacks | None:
+def _by_events(
+    host: HostEvents, frame_of: Callable[[str], tuple[Frame, bool] | None], allowed: Booleans
+) -> Stacks | None:
     """Stacks by events whose names say a frame, and whether it is the user's."""
     frames: list[Frame] = []
     number: dict[Frame, int] = {}
     of_name = np.full(len(host.names), -1, np.int64)
     users = np.zeros(len(host.names), bool)
     for code, name in enumerate(host.names):
-        if (found := told(name)) is not None:
+        if (found := frame_of(name)) is not None:
             frame, users[code] = found
             of_name[code] = number.setdefault(frame, len(number))
     frames = list(number)
@@ -115,15 +117,15 @@ def _by_events(host: HostEvents, told: Callable[[str], tuple[Frame, bool] | None
 
 def _by_call_stacks(host: HostEvents) -> Stacks | None:
     """Stacks by the texts at operators; what lies inside one without a text of its own has that of the operator."""
-    told = [_innermost(text.split(";")) for text in host.stacks]
+    pairs = [_innermost(text.split(";")) for text in host.stacks]
     number: dict[Frame, int] = {}
-    for pair in told:
+    for pair in pairs:
         for frame in pair:
             if frame is not None:
                 number.setdefault(frame, len(number))
     if not number:
         return None
-    codes = np.array([[-1 if f is None else number[f] for f in pair] for pair in told] + [[-1, -1]], np.int64)
+    codes = np.array([[-1 if f is None else number[f] for f in pair] for pair in pairs] + [[-1, -1]], np.int64)
     own = np.where(host.stack >= 0, np.arange(len(host)), -1)
     said = host.inherit(own)
     text = np.where(said >= 0, host.stack[np.maximum(said, 0)], -1)

@@ -31,7 +31,7 @@ from perfkit.readers.kineto.measure.rows import on_device, wanted
 from perfkit.run_folder import DeclaredKernel
 from perfkit.tree.placement import Placement
 
-_MARK = re.compile(r"capture_(\d{1,6})_\w+")  # around the capture of a graph for so many tokens
+_MARK = re.compile(r"capture_(\d{1,6})_\w+")  # around the capture of a graph for that number of tokens
 _NAMED = re.compile(r"bs_(\d{1,6})")
 _FOLDERS = ("capture*/*.json", "capture*/*.json.gz")
 _MOST = 64  # traces of captures that are read

@@ -71,8 +71,8 @@ def with_replays(
             before = owner.copy()
             add(which, call, works, work)
             owner = np.where(before >= 0, before, owner)
-    told = np.array([name in declared for name in device.names], dtype=bool)
-    which = replayed & (owner < 0) & told[device.name]
+    is_declared = np.array([name in declared for name in device.names], dtype=bool)
+    which = replayed & (owner < 0) & is_declared[device.name]
     names, name = distinct(device.name[which])
     add(which, np.arange(len(name)), [_kind(_declared(declared[device.names[code]])) for code in names.tolist()], name)
     return replace(rows, kinds=kinds, kind=np.concatenate(added)), owner

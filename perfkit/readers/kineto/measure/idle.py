@@ -239,8 +239,8 @@ def _of_host(host: HostEvents, held: Held, causes: Integers, found: _Stretches, 
     cause = np.where(held.rank[at], RANK, cause)
     cause = np.where((event >= 0) & (event == found.call[late][which]), LAUNCH, cause)
     cause = np.where(held.recording[at], PROFILER, cause)
-    told = np.where(between >= 0, between, event)
-    return _Pieces(late[which], cause, ns, told, _begun(host, held.lane[at], begin, begin + ns))
+    blamed = np.where(between >= 0, between, event)
+    return _Pieces(late[which], cause, ns, blamed, _begun(host, held.lane[at], begin, begin + ns))
 
 
 def _begun(host: HostEvents, lane: Integers, start: Integers, end: Integers) -> Integers:

@@ -110,9 +110,9 @@ def _activities(events: Events, placed: Placed, launches: Launches, on_gpu: GpuS
     working, owner = generated.with_replays(rows, device, launches.replayed, located, known.declared, replays)
     working, owner = with_registered(working, owner, host, device, launches, known.costs)
     columns = gpu.columns(host, device, working, launches, owner, messages)
-    told = replays.placement() if replays is not None else []
-    told = captured.without_passes(told) if any(map(iteration_of, steps.names)) else told
-    columns |= of_activities(host, device, placed, launches, located, unplaced, told)
+    placements = replays.placement() if replays is not None else []
+    placements = captured.without_passes(placements) if any(map(iteration_of, steps.names)) else placements
+    columns |= of_activities(host, device, placed, launches, located, unplaced, placements)
     rows = launching_only(rows)
     accounting = idle.account(host, device, steps, on_gpu, places, rows, launches.call, known.event_cost_ns)
     facts = _facts(events, placed, known, accounting, launches.call)
