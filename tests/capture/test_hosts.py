@@ -162,8 +162,8 @@ def test_a_backend_that_this_host_lacks_ends_its_part(first):
     ("given", "said"),
     [
         ((0, ""), "2 hosts meet at --rdzv-endpoint HOST:PORT, and '' is not of this form"),
-        ((0, "host0"), "'host0' is none"),
-        ((1, "host0:99999"), "'host0:99999' is none"),
+        ((0, "host0"), "'host0' is not of this form"),
+        ((1, "host0:99999"), "'host0:99999' is not of this form"),
         ((2, "host0:29500"), "--node-rank 2 is not one of 2 hosts"),
     ],
 )
