@@ -13,6 +13,7 @@ from pathlib import Path
 from perfkit.errors import InputError
 from perfkit.readers.foreign import foreign_kind
 from perfkit.readers.formats import format_of, kineto, ncu, nsys
+from perfkit.readers.kineto import execution_trace
 from perfkit.readers.sniff import head_of
 from perfkit.readers.training_log import is_training_log
 from perfkit.run_folder import KERNELS, LINES, is_run_folder
@@ -72,7 +73,7 @@ def contents_of(folder: Path) -> Contents:
         raise InputError(f"{folder} holds more than {MOST} files.", "Give the profiles themselves.")
     for path in paths:
         kind, known = _kind(path)
-        found.items.append(Item(path, kind, _use(path) if known else "left out"))
+        found.items.append(Item(path, kind, _use(path) if known else _use_of_another(path, paths)))
     if not found.read:
         said = f" {found.lines()[0]}." if found.items else " It is empty."
         raise InputError(
@@ -126,6 +127,14 @@ def _use(path: Path) -> str:
     if is_trace and path.parent.name.startswith("capture") and any(path.parent.parent.glob("*.json*")):
         return "read with the trace next to its folder"
     return READ
+
+
+def _use_of_another(path: Path, paths: list[Path]) -> str:
+    """The use of a file that perfkit reads next to another alone."""
+    if path not in execution_trace.in_folder(path.parent):
+        return "left out"
+    traces = [one for one in paths if one.parent == path.parent and one.is_file() and _kind(one)[1]]
+    return "its shapes and values join the trace next to it, where both are of one recording" if traces else "left out"
 
 
 def _beside(path: Path, ending: str, other: str) -> Path | None:

@@ -22,6 +22,9 @@ def _uses(folder: Path) -> dict[str, str]:
     return {item.path.name: item.use for item in contents_of(folder).items}
 
 
+JOINS = "its shapes and values join the trace next to it, where both are of one recording"
+
+
 def test_each_file_is_named_with_its_use(tmp_path: Path) -> None:
     (tmp_path / "capture_traces").mkdir()
     profile = space(plane("/host:CPU", {"python": [("dot.1", 0, 90, {"hlo_op": "dot.1"})]}))
@@ -34,12 +37,12 @@ def test_each_file_is_named_with_its_use(tmp_path: Path) -> None:
     (tmp_path / "vm.xplane.pb").write_bytes(profile)
     assert _uses(tmp_path) == {
         "replay.json": "read", "bs_8.json": "read with the trace next to its folder", "notes.txt": "left out",
-        "empty.json": "left out", "et.json": "left out", "s_cuda_gpu_kern_sum.csv": "read",
+        "empty.json": "left out", "et.json": JOINS, "s_cuda_gpu_kern_sum.csv": "read",
         "s_cuda_api_sum.csv": "read with s_cuda_gpu_kern_sum.csv", "vm.xplane.pb": "read",
         "vm.trace.json.gz": "left out for vm.xplane.pb, the same profile",
     }  # fmt: skip
     lines = contents_of(tmp_path).lines()
-    assert any("Execution Trace" in line and "left out" in line for line in lines)
+    assert any("Execution Trace" in line and "join the trace" in line for line in lines)
     assert any("profiles of JAX" in line for line in lines)
 
 

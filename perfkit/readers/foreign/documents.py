@@ -64,7 +64,8 @@ KINDS = (
     Foreign("a Jupyter notebook", f"Give the profile that it made. {TORCH}", _all("cells", inside=("cell_type",))),
     Foreign(
         "an Execution Trace (PyTorch's ExecutionTraceObserver, Chakra): it has no times of kernels",
-        "Give the torch.profiler trace that was recorded next to it.",
+        "Give the torch.profiler trace of the same recording: what that lacks of shapes and values is taken from an "
+        "Execution Trace in its folder.",
         _all("schema", "nodes"),
     ),
     Foreign(

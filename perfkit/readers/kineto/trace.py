@@ -18,7 +18,7 @@ from perfkit.cost import CostModel, TensorSpec
 from perfkit.readers import counters
 from perfkit.readers.columns import Coded, integers
 from perfkit.readers.finish import finish, hidden, uncosted
-from perfkit.readers.kineto import checks
+from perfkit.readers.kineto import checks, execution_trace
 from perfkit.readers.kineto.attribution.call_sites import PROVENANCE
 from perfkit.readers.kineto.attribution.columns import Placed, place
 from perfkit.readers.kineto.attribution.gpu_steps import Launches
@@ -101,7 +101,8 @@ def _measured(
 ) -> tuple[dict[str, Any], dict[str, Any], list[str], dict[str, Recorded], list[counters.Track]]:
     """Return columns, facts, warnings, with `whole` what else the trace holds, and counters. Raises
     `UnusableProfile`."""
-    events = read_events(path, wanted(known.costs, known.declared))
+    with execution_trace.joined(path) as (text, remark):
+        events = read_events(text, wanted(known.costs, known.declared))
     placed = place(events.host, events.device)
     found = measure(events, placed, known)
     found.facts["marked"] = bool(placed.steps.marked)
@@ -115,6 +116,7 @@ def _measured(
     source = Lines(events, placed, known.lines)
     source.add(found.columns, found.facts, found.launched, known.reads)
     said += [source.problem] if source.problem else []
+    said += [remark] if remark else []
     warnings = events.about.warnings() + found.unplaced + _warnings(events, placed, found) + said
     if len(events.memory):
         from perfkit.readers.kineto.holders import holders
