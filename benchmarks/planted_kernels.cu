@@ -103,7 +103,7 @@ __global__ void atomics(const float* x, float* y) {
 
 __global__ void atomics_healthy(const float* x, float* y) {
     float value = 0.0f;
-    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < COUNT; i += gridDim.x * blockDim.x) value += x[i] * 0.5f;
+    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < COUNT / 8; i += gridDim.x * blockDim.x) value += x[i] * 0.5f;
     for (int step = 16; step; step /= 2) value += __shfl_down_sync(~0u, value, step);
     if (threadIdx.x % 32 == 0) atomicAdd(y, value);
 }
@@ -170,9 +170,9 @@ int main(int count, char** words) {
     else if (is("stride_healthy")) stride_healthy<<<COUNT / 256, 256>>>(x, y);
     else if (is("conflict")) conflict<<<tiles, tile>>>(x, y);
     else if (is("conflict_healthy")) conflict_healthy<<<tiles, tile>>>(x, y);
-    else if (is("spill")) spill<<<COUNT / 1024, 1024>>>(x, y);
-    else if (is("spill_healthy")) spill_healthy<<<COUNT / 256, 256>>>(x, y);
-    else if (is("atomics")) atomics<<<COUNT / 256, 256>>>(x, y);
+    else if (is("spill")) spill<<<COUNT / 1024 / 16, 1024>>>(x, y);
+    else if (is("spill_healthy")) spill_healthy<<<COUNT / 256 / 16, 256>>>(x, y);
+    else if (is("atomics")) atomics<<<COUNT / 256 / 8, 256>>>(x, y);
     else if (is("atomics_healthy")) atomics_healthy<<<1024, 256>>>(x, y);
     else if (is("uneven")) uneven<<<BLOCKS, 256>>>(x, y, lengths);
     else if (is("uneven_healthy")) uneven_healthy<<<BLOCKS, 256>>>(x, y, SHORT + (LONG - SHORT) / 132);

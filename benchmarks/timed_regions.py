@@ -1,8 +1,9 @@
 """Check the regions of perfkit/profile.cuh on a GPU: each takes what the kernel saves without that stage, within 5 %.
 
-    python benchmarks/timed_regions.py FOLDER       # needs a GPU and nvcc; under a minute
+    python benchmarks/timed_regions.py time FOLDER      # GPU and nvcc, nothing else; under a minute
+    python benchmarks/timed_regions.py check FOLDER     # anywhere with perfkit
 
-Prints PASS or FAIL a region, and how much longer the kernel takes with its regions recorded.
+The check prints PASS or FAIL a region, and how much longer the kernel takes with its regions recorded.
 """
 
 from __future__ import annotations
@@ -15,29 +16,45 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 STAGES = ("arithmetic", "shared_chain", "global_chain")
 LIMIT = 0.05
+TIMES, REGIONS = "times.json", "timed.regions"
 
 
 def main(words: list[str]) -> int:
-    """Build, run and judge; return the exit code."""
-    if len(words) != 1:
+    """Time or check, as the first word says; return the exit code."""
+    if len(words) != 2 or words[0] not in ("time", "check"):
         print(__doc__, file=sys.stderr)
         return 2
-    folder = Path(words[0])
+    folder = Path(words[1])
+    return time(folder) if words[0] == "time" else check(folder)
+
+
+def time(folder: Path) -> int:
+    """Build and run the kernel whole, without each stage, and with its regions recorded; write the times."""
     folder.mkdir(parents=True, exist_ok=True)
-    whole = _time(folder, "whole")
-    shorter = [_time(folder, f"without-{name}", f"-DWITHOUT={1 + place}") for place, name in enumerate(STAGES)]
-    file = folder / "timed.regions"
-    recorded = _time(folder, "recorded", "-DPERFKIT_PROFILE", file=file)
-    shown = json.loads(_run([sys.executable, "-m", "perfkit", "inspect", str(file), "--json"]))
-    found = {one["name"]: one["sm_ns"] / 1e3 for one in shown["regions"]}
+    found = {"whole": _time(folder, "whole")}
+    found |= {name: _time(folder, f"without-{name}", f"-DWITHOUT={1 + place}") for place, name in enumerate(STAGES)}
+    found["recorded"] = _time(folder, "recorded", "-DPERFKIT_PROFILE", file=folder / REGIONS)
+    (folder / TIMES).write_text(json.dumps(found, indent=1))
+    print(found)
+    return 0
+
+
+def check(folder: Path) -> int:
+    """Print PASS or FAIL for each stage of which `folder` has the times."""
+    times = json.loads((folder / TIMES).read_text())
+    shown = json.loads(_run([sys.executable, "-m", "perfkit", "inspect", str(folder / REGIONS), "--json"]))
+    regions = {one["name"]: one["sm_ns"] / 1e3 for one in shown["regions"]}
+    whole, recorded = times["whole"], times["recorded"]
     print(f"whole {whole:.2f} µs, recorded {recorded:.2f} µs (+{recorded / whole - 1:.1%})")
     wrong = 0
-    for name, without in zip(STAGES, shorter, strict=True):
-        stage, region = whole - without, found.get(name, float("nan"))
+    for name in STAGES:
+        stage, region = whole - times[name], regions.get(name, float("nan"))
         right = abs(region / stage - 1) <= LIMIT
         wrong += not right
-        print(f"{'PASS' if right else 'FAIL'} {name}: region {region:.2f} µs, left out {stage:.2f} µs "
-              f"({region / stage - 1:+.1%})")  # fmt: skip
+        print(
+            f"{'PASS' if right else 'FAIL'} {name}: region {region:.2f} µs, left out {stage:.2f} µs "
+            f"({region / stage - 1:+.1%})"
+        )
     return int(wrong > 0)
 
 

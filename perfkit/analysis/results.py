@@ -49,6 +49,7 @@ class Reason(msgspec.Struct, frozen=True, kw_only=True):
     text: str  # a sentence, with the evidence
     remedy: str = ""
     saving_ns: float | None = None
+    lines: list[SourceLine] = []  # of the kernel's source, or its instructions, the largest share first
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):

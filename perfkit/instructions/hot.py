@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import PurePath
 
@@ -27,6 +28,7 @@ KEPT = 10  # instructions and lines of each kernel
 _WARP = 32
 _SAID = 0.01  # of the samples: a rarer state is not named
 _BRANCHES = ("BRA", "BRX", "EXIT", "RET", "CALL", "BSYNC", "BSSY", "BREAK", "WARPSYNC", "BAR")
+_WORD, _SECTOR = 4, 32  # bytes
 _WASTEFUL = 1.05  # times the least sectors or wavefronts: less is rounding
 NO_SAMPLES = "The report has no warp samples: capture it with `--section SourceCounters` (or `--set full`)."
 NO_LINES = "The report names no source lines: compile with `-lineinfo` (nvcc) and capture with `--import-source yes`."
@@ -134,23 +136,29 @@ def _spot(code: KernelCode, places: Sequence[int], where: str, text: str, floor:
         local_sectors=_sum(chosen, LOCAL_SECTORS),
         threads_off=1 - on / (_WARP * executed) if on is not None and executed else None,
     )
-    needless = _needless(chosen) or (_needless([awaited]) if awaited else "")
-    spot.saving_ns, spot.why = _bound(code, sum(waiting.values()), needless, floor)
+    own, others = _needless(chosen), _needless([awaited]) if awaited else ""
+    waits = sum(map(_waiting, code.instructions)) if own else sum(waiting.values())
+    spot.saving_ns, spot.why = _bound(code, waits, own, others, floor)
     return spot
 
 
-def _bound(code: KernelCode, waiting: float, needless: str, floor: float) -> tuple[float | None, str]:
+def _waiting(one: Instruction) -> float:
+    """The samples at an instruction at which warps waited."""
+    return sum(count for state, count in one.stalls.items() if state not in ISSUED)
+
+
+def _bound(code: KernelCode, waiting: float, own: str, others: str, floor: float) -> tuple[float | None, str]:
     """The most time that is saved where no warp waits there any more, and why it is not more.
 
     Warps are sampled over their whole lives: without these waits each lives so much shorter. What the busiest unit does
-    takes `floor` of the time, and stays.
+    takes `floor` of the time, and stays. Needless work of its `own` lets warps wait anywhere for the unit that does it.
     """
     if code.duration_ns is None or not code.samples:
         return None, ""
     share = waiting / code.samples
     if share <= 1 - floor:
-        why = "its waits are gone and all else stays"
-        return share * code.duration_ns, f"{why}; {needless}" if needless else why
+        why = f"{own}, for which warps may wait anywhere" if own else "its waits are gone and all else stays"
+        return share * code.duration_ns, f"{why}; {others}" if others and not own else why
     return (1 - floor) * code.duration_ns, f"{code.unit} is busy {floor:.0%} of the time, which stays"
 
 
@@ -168,7 +176,24 @@ def _needless(chosen: Iterable[Instruction]) -> str:
         return f"{1 - 1 / sectors:.0%} of the sectors are needless"
     if fronts and fronts > _WASTEFUL:
         return f"bank conflicts make {1 - 1 / fronts:.0%} of the wavefronts"
+    if any(map(shares_address, chosen)):
+        return "threads of a warp take turns at one address"
     return "its local memory is spilled registers or indexed arrays" if _sum(chosen, LOCAL_SECTORS) else ""
+
+
+def is_atomic(one: Instruction) -> bool:
+    """Return whether an instruction is an atomic operation or a reduction in memory."""
+    return operation_of(one).startswith(("ATOM", "RED")) and not operation_of(one).startswith("REDUX")
+
+
+def shares_address(one: Instruction) -> bool:
+    """Return whether threads of one warp are known to share the address of an atomic operation: more of them take part
+    than the sectors have words."""
+    sectors, threads = one.counts.get(SECTORS), one.counts.get(THREADS_ON)
+    if not sectors or threads is None or not is_atomic(one):
+        return False
+    width = re.search(r"\.F?(64|128)(?=\.|$)", operation_of(one))
+    return threads * (int(width[1]) // 8 if width else _WORD) > 1.01 * _SECTOR * sectors
 
 
 def _awaited(code: KernelCode, places: Sequence[int], reason: str) -> Instruction | None:

@@ -12,6 +12,7 @@ _LATE = {
     "long_scoreboard": re.compile(r"LDG|LDL|LD(?:\.|$)|TEX|TLD|ATOMG?|RED|SULD|LDGSTS|LDTM"),
     "short_scoreboard": re.compile(r"LDS|LDSM|ATOMS|MUFU|S2R|S2UR|SHFL|I2F|F2I|F2F|POPC|VOTE|LDC"),
 }
+SCOREBOARDS = tuple(_LATE)
 _PREDICATE = re.compile(r"^@!?U?P\w+\s+")
 _REGISTER = re.compile(r"(?<![A-Z])(U?R)(\d+)(?:\.(64))?")
 _WIDTH = re.compile(r"\.(64|96|128|256)(?:\.|$)")
@@ -31,6 +32,12 @@ _WITHOUT_RESULT = (
     "CALL",
     "MEMBAR",
 )
+
+
+def is_late(reason: str, operation: str) -> bool:
+    """Return whether warps in the state `reason` may wait for the result of an operation."""
+    late = _LATE.get(reason)
+    return late is not None and late.match(operation) is not None
 
 
 def producer(code: Sequence[Instruction], place: int, reason: str) -> Instruction | None:

@@ -161,3 +161,17 @@ def test_the_hottest_instructions_are_those_of_nvidias_reader(samples: Path, nam
         _, _, hottest = next(one for one in counted if math.isclose(one[1], kernel.duration_ns))
         found = [(spot.share, spot.at, spot.sass) for spot in hot_kernel(kernel).instructions[:3]]
         assert found == [(pytest.approx(share), at, sass) for share, at, sass in hottest]
+
+
+def test_needless_work_bounds_its_line_by_all_waits() -> None:
+    """Conflicts fill a unit, so that warps wait for it at other instructions: a line with them may save those too."""
+    lds = instruction(0x10, "LDS R4, [R3]", 3, 30.0, executed=10, wavefronts=320, ideal_wavefronts=10)
+    red = instruction(0x20, "REDG.E.ADD.F32.FTZ.RN.STRONG.GPU [R4.64], R7", 4, 20.0, sectors=10, threads_on=320)
+    other = instruction(0x30, "IMAD R5, R5, R4, R0", 5, 50.0)
+    code = KernelCode(name="f", duration_ns=1000.0, busiest=0.9, unit="L1", instructions=[lds, red, other])
+    saved = {spot.at: (spot.saving_ns, spot.why) for spot in hot_kernel(code).instructions}
+    assert saved[0x10] == (1000.0, "bank conflicts make 97% of the wavefronts, for which warps may wait anywhere")
+    assert saved[0x20] == (1000.0, "threads of a warp take turns at one address, for which warps may wait anywhere")
+    assert saved[0x30] == (500.0, "its waits are gone and all else stays")
+    red.counts["sectors"] = 40.0  # a word for each thread
+    assert hot_kernel(code).instructions[2].saving_ns == 200.0

@@ -167,7 +167,8 @@ def _with_kernels(
     kernels, kernel_code = aggregate.by_kind_of_call(rows)
     account = report.accounting if report.device == "cpu" else None
     own_code = account.own_code(len(frame) / rows.steps) if account else None
-    kernels = _explained(kernels, counters.of_groups(frame, kernel_code, len(kernels), table.facts))
+    facts = counters.of_groups(frame, kernel_code, len(kernels), table.facts, table.recorded.get(CODE) or ())
+    kernels = _explained(kernels, facts)
     return msgspec.structs.replace(
         report,
         counted_flop=whole.flop,

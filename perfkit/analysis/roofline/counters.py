@@ -14,6 +14,7 @@ import numpy as np
 
 from perfkit.analysis.roofline.roof import Integers
 from perfkit.analysis.roofline.withheld import details, multiprocessors
+from perfkit.instructions.results import KernelCode
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,10 +39,12 @@ class Counters:
     spills: float | None = None  # requests to local memory that are known to be spilled registers
     warp_threads: float | None = None  # of a warp's 32 that take part in its instructions; fewer where its ways part
     warp_threads_on: float | None = None  # of these, not switched off by a predicate
+    evenness: float | None = None  # cycles in which a multiprocessor has blocks, on average over those of the last
     tensor_active: float | None = None
     busy: dict[str, float] = field(default_factory=dict)  # "DRAM", "L2", "L1", "multiprocessors" → share of the peak
     ceilings: dict[str, float] = field(default_factory=dict)  # resource → bytes/s or FLOP/s, as stored for the launch
     stalls: dict[str, float] = field(default_factory=dict)  # reason → share of the stalled cycles, the largest first
+    code: KernelCode | None = None  # the instructions of its longest launch
 
     @property
     def busiest(self) -> tuple[str, float] | None:
@@ -52,15 +55,24 @@ class Counters:
 _LEVELS = {"sm": "multiprocessors", "l1tex": "L1", "lts": "L2"}
 
 
-def of_groups(frame: pd.DataFrame, codes: Integers, groups: int, facts: Mapping[str, Any]) -> list[Counters] | None:
-    """The counters of each group; `codes` gives each row's. None for a table of another kind than Nsight Compute."""
+def of_groups(
+    frame: pd.DataFrame, codes: Integers, groups: int, facts: Mapping[str, Any], code: Sequence[KernelCode] = ()
+) -> list[Counters] | None:
+    """The counters of each group; `codes` gives each row's, and `code` the instructions of some kernels.
+
+    None for a table of another kind than Nsight Compute.
+    """
     said = details(frame, facts)
     if not said:
         return None
     rows = np.argsort(codes, kind="stable")
     parts = np.split(rows, np.cumsum(np.bincount(codes, minlength=groups))[:-1])
     columns = _columns(frame)
-    return [_of_group(columns, said, part, multiprocessors(facts)) for part in parts]
+    order = frame["order"].to_numpy(int)
+    by_order = {one.order: one for one in code}
+    own = [next((by_order[at] for at in order[part].tolist() if at in by_order), None) for part in parts]
+    count = multiprocessors(facts)
+    return [_of_group(columns, said, part, count, its_code) for part, its_code in zip(parts, own, strict=True)]
 
 
 def _columns(frame: pd.DataFrame) -> dict[str, np.ndarray]:
@@ -73,7 +85,11 @@ def _columns(frame: pd.DataFrame) -> dict[str, np.ndarray]:
 
 
 def _of_group(
-    columns: Mapping[str, np.ndarray], said: Sequence[dict[str, Any]], rows: Integers, multiprocessors: int | None
+    columns: Mapping[str, np.ndarray],
+    said: Sequence[dict[str, Any]],
+    rows: Integers,
+    multiprocessors: int | None,
+    code: KernelCode | None,
 ) -> Counters:
     time = columns["duration_ns"][rows]
     longest = int(rows[int(np.argmax(time))])
@@ -107,10 +123,12 @@ def _of_group(
         spills=_sum([f.get("spills") for f in facts]),
         warp_threads=mean([f.get("warp_threads") for f in facts]),
         warp_threads_on=mean([f.get("warp_threads_on") for f in facts]),
+        evenness=mean([f.get("evenness") for f in facts]),
         tensor_active=_mean(columns["tensor_active"][rows], time),
         busy={name: value for name, value in busy.items() if value is not None},
         ceilings=said[longest].get("ceilings") or {},
         stalls=_stalls([f.get("stalls") or {} for f in facts], time),
+        code=code,
     )
 
 

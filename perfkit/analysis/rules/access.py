@@ -7,10 +7,12 @@ from perfkit.analysis.results import Group, Reason
 from perfkit.analysis.roofline.counters import Counters
 from perfkit.analysis.roofline.withheld import FULL, TOO_SHORT_NS
 from perfkit.analysis.rules.base import WITH_COUNTERS, Rule
-from perfkit.analysis.rules.standing import by_memory, explained, left, part_of_a_wave, waiting
+from perfkit.analysis.rules.standing import by_memory, explained, left, lines, part_of_a_wave, uneven, waiting
 from perfkit.analysis.words import percent
+from perfkit.instructions import faults
 
 _WASTED = 0.25  # of the sectors: fewer excessive ones are what the edges of tensors cost
+_NEARLY_A_WAVE = 0.9  # of the room for blocks: no kernel is slow for the rest
 _TENSOR_NOISE = 0.05  # what packed half-precision moves alone make of the tensor pipe's activity
 _SECTOR_BYTES = 32
 # The matrix unit that takes over the products of a vector unit.
@@ -34,7 +36,9 @@ def _too_few_blocks(rule: Rule, g: Group, c: Counters) -> Reason | None:
 
 def _under_one_wave(rule: Rule, g: Group, c: Counters, blocks: str) -> Reason | None:
     """Blocks for the multiprocessors, and less than what these hold at once, in a kernel that waits."""
-    if not c.blocks or not c.waves or not part_of_a_wave(c) or not waiting(g, c):
+    if not c.blocks or not c.waves or not part_of_a_wave(c) or c.waves > _NEARLY_A_WAVE:
+        return None
+    if not waiting(g, c) or uneven(c):
         return None
     most = left(g, c)
     room = g.time_ns * (1 - c.waves)
@@ -63,6 +67,7 @@ def _uncoalesced(rule: Rule, g: Group, c: Counters) -> Reason | None:
         text=f"its accesses are uncoalesced: {scale.text(c.excessive)} of {scale.text(sectors)} sectors of 32 bytes "
         f"({percent(wasted)}) carry nothing that a thread asked for",
         saving_ns=saving,
+        lines=lines(c, faults.needless_sectors),
     )
 
 
@@ -80,6 +85,7 @@ def _local_memory(rule: Rule, g: Group, c: Counters) -> Reason | None:
         f"({percent(share)}, {units.text(c.local * _SECTOR_BYTES, 'B')}) between L1 and L2 are of local memory{why}",
         saving_ns=g.time_ns * share if by_memory(g) or (c.busiest is not None and c.busiest[0] != "multiprocessors")
         else left(g, c),
+        lines=lines(c, faults.local_sectors),
     )  # fmt: skip
 
 

@@ -297,6 +297,10 @@ class Rule(Texts):
             case.saved.append(even if saves is None else saves)
         return found
 
-    def reason(self, label: str, text: str, saving_ns: float | None, remedy: str = "") -> Reason:
+    def reason(
+        self, label: str, text: str, saving_ns: float | None, remedy: str = "", lines: Sequence[SourceLine] = ()
+    ) -> Reason:
         """Why a kernel group takes its time, by this rule; without a `remedy` of its own it has the rule's."""
-        return Reason(name=self.name, label=label, text=text, remedy=remedy or self.remedy, saving_ns=saving_ns)
+        return Reason(
+            name=self.name, label=label, text=text, remedy=remedy or self.remedy, saving_ns=saving_ns, lines=list(lines)
+        )

@@ -6,13 +6,17 @@ busy: what keeps L2 or the multiprocessors at 60 % of their peak is limited by t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator, Sequence
 
+from perfkit.analysis.line_results import SourceLine
 from perfkit.analysis.results import Finding, Group, Reason
 from perfkit.analysis.roofline.counters import Counters
 from perfkit.analysis.roofline.withheld import BUSY
 from perfkit.analysis.rules.base import Case, Rule
 from perfkit.analysis.words import call, capital, percent
+from perfkit.instructions import faults
+from perfkit.instructions.results import KernelCode
 
 NEAR = 0.8  # of its roof: nothing is asked of a kernel that reaches this much
 
@@ -52,6 +56,27 @@ def left(g: Group, c: Counters) -> float | None:
     return g.time_ns * (1 - c.busiest[1]) if c.busiest else None
 
 
+_UNEVEN = 0.8  # of the evenness that the number of blocks allows
+
+
+def uneven(c: Counters) -> bool:
+    """Return whether multiprocessors wait for the last one longer than the number of blocks explains."""
+    if c.evenness is None or not c.blocks or not c.multiprocessors or c.blocks < c.multiprocessors:
+        return False
+    each = c.blocks / c.multiprocessors
+    return c.evenness < _UNEVEN * each / math.ceil(each)
+
+
+def lines(c: Counters, amounts: Callable[[KernelCode], Sequence[float]]) -> list[SourceLine]:
+    """The lines of a kernel with most of an amount, or its instructions; none where the report has none of them."""
+    if c.code is None:
+        return []
+    return [
+        SourceLine(file=one.file, line=one.line, function=c.code.name, share=one.share, code=one.code)
+        for one in faults.places(c.code, amounts(c.code))
+    ]
+
+
 def main_reason(group: Group) -> Reason | None:
     """The first of a group's reasons that bounds a saving: the one to fix first."""
     return next((reason for reason in group.reasons if reason.saving_ns is not None), None)
@@ -73,6 +98,7 @@ def explained(rule: Rule, case: Case) -> Iterator[Finding]:
             count=group.count,
             kernels=[group.key],
             remedy=reason.remedy,
+            lines=reason.lines,
         )
 
 

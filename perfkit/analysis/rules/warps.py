@@ -7,10 +7,20 @@ import math
 from perfkit import units
 from perfkit.analysis.results import Group, Reason
 from perfkit.analysis.roofline.counters import Counters
-from perfkit.analysis.roofline.withheld import BUSY
+from perfkit.analysis.roofline.withheld import BUSY, TOO_SHORT_NS
 from perfkit.analysis.rules.base import WITH_COUNTERS, Rule
-from perfkit.analysis.rules.standing import below_its_memory, explained, left, near, part_of_a_wave, waiting
+from perfkit.analysis.rules.standing import (
+    below_its_memory,
+    explained,
+    left,
+    lines,
+    near,
+    part_of_a_wave,
+    uneven,
+    waiting,
+)
 from perfkit.analysis.words import percent
+from perfkit.instructions import faults
 
 _TO_ROOF = "All that separates the kernel from its roof: a bound."
 _LOW_OCCUPANCY = 0.5
@@ -83,6 +93,7 @@ def _diverges(rule: Rule, g: Group, c: Counters) -> Reason | None:
         label=f"divergence: {c.warp_threads:.0f} of {_WARP} threads",
         text=f"its warps diverge: {c.warp_threads:.1f} of {_WARP} threads take part in an instruction on average",
         saving_ns=g.time_ns * idle if most is None else min(g.time_ns * idle, most),
+        lines=lines(c, faults.idle_threads),
     )
 
 
@@ -135,6 +146,14 @@ def _tail(rule: Rule, g: Group, c: Counters) -> Reason | None:
 
 def _imbalance(rule: Rule, g: Group, c: Counters) -> Reason | None:
     """Warps leave early: blocks or warps of uneven length."""
+    if uneven(c) and c.evenness is not None and g.time_ns >= TOO_SHORT_NS * g.count:
+        return rule.reason(
+            label=f"uneven blocks, {percent(1 - c.evenness)} of the SMs' time idle",
+            text=f"its blocks are uneven: a multiprocessor has blocks for {percent(c.evenness)} of the time that the "
+            "last one needs, on average",
+            saving_ns=g.time_ns * (1 - c.evenness),
+            lines=lines(c, faults.in_loops),
+        )
     if c.occupancy is None or not c.theoretical or c.occupancy > 0.6 * c.theoretical or part_of_a_wave(c):
         return None
     if not waiting(g, c):
@@ -144,6 +163,7 @@ def _imbalance(rule: Rule, g: Group, c: Counters) -> Reason | None:
         text=f"achieved occupancy is {percent(c.occupancy)} where the launch allows {percent(c.theoretical)}: blocks "
         "or warps are of uneven length, or end too soon",
         saving_ns=left(g, c),
+        lines=lines(c, faults.in_loops),
     )
 
 
@@ -159,6 +179,7 @@ def _stall(rule: Rule, g: Group, c: Counters) -> Reason | None:
         text=f"{percent(share)} of its stalled cycles wait for {waited} ({reason.replace('_', ' ')}){occupancy}",
         remedy=remedy,
         saving_ns=left(g, c),
+        lines=lines(c, lambda code: faults.in_state(code, reason)),
     )
 
 
@@ -208,9 +229,12 @@ RULES = (
     ),
     Rule(
         "imbalance", "warps leave early: blocks of uneven length", WITH_COUNTERS,
-        "Achieved occupancy stays far under what the launch allows.",
-        "Achieved occupancy under 60 % of the theoretical, in a kernel that waits.",
-        _TO_ROOF, ("Share the work out evenly, or let a block do more of it.",), "One block a row of a sparse matrix.",
+        "Multiprocessors wait for the one with the longest blocks, or achieved occupancy stays far under what the "
+        "launch allows. The lines named are those in loops where warps are found most.",
+        "Multiprocessors have blocks for less than 80 % of the time of the last one, where their number would allow "
+        "more; or achieved occupancy under 60 % of the theoretical, in a kernel that waits.",
+        "The share of time in which multiprocessors have no block; else all that separates the kernel from its roof.",
+        ("Share the work out evenly, or let a block do more of it.",), "One block a row of a sparse matrix.",
         explained, _imbalance, rank=71,
     ),
     Rule(

@@ -44,6 +44,7 @@ LOCAL_IN_L1 = tuple(f"l1tex__t_sectors_pipe_lsu_mem_local_op_{op}.sum" for op in
 SPILLS = "derived__local_spilling_requests"
 # Threads of a warp, of 32, that take part in its instructions, and that are not switched off by a predicate besides.
 THREADS = "smsp__thread_inst_executed_per_inst_executed.ratio"
+SM_ACTIVE, SM_ACTIVE_MOST = "sm__cycles_active.avg", "sm__cycles_active.max"
 THREADS_ON = "smsp__thread_inst_executed_pred_on_per_inst_executed.ratio"
 
 _STALL = re.compile(r"smsp__average_warps_issue_stalled_(\w+?)_per_issue_active\.ratio")
@@ -61,6 +62,7 @@ _STORED = (
     r"sm__maximum_warps_per_active_cycle_pct",
     r"smsp__thread_inst_executed(_pred_on)?_per_inst_executed\.ratio",
     rf"{LOCAL_SECTORS}|l1tex__t_sectors_pipe_lsu_mem_local_op_(ld|st)\.sum|{SPILLS}",
+    r"sm__cycles_active\.(avg|max)",
     r"smsp__(warps_eligible|issue_active)\.avg\.per_cycle_active",
     r"profiler__replayer_passes",
 )

@@ -144,6 +144,7 @@ def _details(result: Result, own: dict[str, float]) -> dict[str, Any]:
         "sectors": _or_none(result.number(metrics.SECTORS)),
         "local_sectors": _or_none(_local(result)),
         "spills": _or_none(result.number(metrics.SPILLS)),
+        "evenness": _or_none(result.number(metrics.SM_ACTIVE) / (result.number(metrics.SM_ACTIVE_MOST) or math.nan)),
         "warp_threads": _or_none(result.number(metrics.THREADS)),
         "warp_threads_on": _or_none(result.number(metrics.THREADS_ON)),
         "excessive_shared_wavefronts": _or_none(result.number(metrics.EXCESSIVE_WAVEFRONTS)),
