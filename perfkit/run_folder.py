@@ -219,7 +219,7 @@ def read_manifest(folder: Path) -> Manifest:
     path = folder / MANIFEST
     try:
         raw = path.read_bytes()
-    except FileNotFoundError as error:
+    except (FileNotFoundError, NotADirectoryError) as error:
         raise InputError(
             f"{folder} is not a run folder: it has no {MANIFEST}.", "Give the folder that `perfkit run` printed."
         ) from error

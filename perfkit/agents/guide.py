@@ -12,7 +12,8 @@ description: Measure, explain and compare the speed of PyTorch programs with per
 - There is a profile (torch.profiler, Nsight Compute or Systems, a memory snapshot): `perfkit report FILE --brief`.
 - More of the same: `perfkit report FILE --select 'kernels[:10],findings.gpu-idle'`.
 - A change was made: `perfkit try --brief -- python train.py` holds the folder against its last commit, `--patch FILE`
-  the folder with a patch against the folder. `perfkit history --brief` lists the tries.
+  the folder with a patch against the folder, and with `--keep` an accepted patch changes it. `perfkit history --brief`
+  lists the tries.
 - Two recorded runs: `perfkit compare BEFORE AFTER --brief`.
 - A finding is unclear: `perfkit explain NAME`.
 - One operation, several implementations: `perfkit bench gelu --brief`.
@@ -28,9 +29,10 @@ description: Measure, explain and compare the speed of PyTorch programs with per
 # How to work
 
 1. Measure first, and keep the folder of the run.
-2. Change one thing: what the largest finding says, at the line that it names.
+2. Change one thing: what the largest finding says, at the line that it names. `further` are the findings after five.
 3. `perfkit try` it: results first, then both sides in turns on the same machine. Keep the change only on `accept`.
 4. On `cannot tell`, do what the reason says: print a loss, set a seed, measure more launches.
+5. Measure again: after a change another finding is the largest.
 
 # What never to claim
 

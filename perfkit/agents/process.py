@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,7 +27,7 @@ class Ended(NamedTuple):
 
 
 async def perfkit(words: Sequence[str], folder: Path, progress: Progress) -> Ended:
-    """Run `perfkit WORDS` in `folder`; each line on its standard error is progress.
+    """Run `perfkit WORDS` in `folder`; each line on its standard error is progress, and what a captured program prints.
 
     Where the task is cancelled, the command and all that it started are killed.
     """
@@ -35,10 +36,11 @@ async def perfkit(words: Sequence[str], folder: Path, progress: Progress) -> End
         env={**os.environ, "NO_COLOR": "1", "PYTHONUNBUFFERED": "1"},
     )  # fmt: skip
     output, said = bytearray(), bytearray()
+    numbers = itertools.count(1)
     try:
         async with anyio.create_task_group() as group:
-            group.start_soon(_collect, process.stdout, output)
-            group.start_soon(_collect, process.stderr, said, progress)
+            group.start_soon(_collect, process.stdout, output, numbers, progress if words[0] == "capture" else None)
+            group.start_soon(_collect, process.stderr, said, numbers, progress)
         return Ended(await process.wait(), output.decode(errors="replace"), said.decode(errors="replace"))
     finally:
         if process.returncode is None:
@@ -49,17 +51,16 @@ async def perfkit(words: Sequence[str], folder: Path, progress: Progress) -> End
 
 
 async def _collect(
-    stream: anyio.abc.ByteReceiveStream | None, kept: bytearray, progress: Progress | None = None
+    stream: anyio.abc.ByteReceiveStream | None, kept: bytearray, numbers: Iterator[int], progress: Progress | None
 ) -> None:
-    """Keep what comes from `stream`, and say each line of it as progress."""
+    """Keep what comes from `stream`, and say each line of it as progress, with the next of `numbers`."""
     if stream is None:
         return
-    lines, rest = 0, b""
+    rest = b""
     async for part in stream:
         kept += part[: _MOST - len(kept)]
         if progress is None:
             continue
         *whole, rest = (rest + part).split(b"\n")
         for line in whole:
-            lines += 1
-            await progress(lines, line.decode(errors="replace")[:200])
+            await progress(next(numbers), line.decode(errors="replace")[:200])

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from perfkit.cli.parts import options
+
 if TYPE_CHECKING:
     from perfkit.compare.sides import Side
 
@@ -101,7 +103,7 @@ def history(
     names: Annotated[list[str], typer.Argument(help="Baselines to plot, with one line per side.")],
     metric: Annotated[str, typer.Option(help="step, memory, efficiency, kernels, pass:NAME or family:NAME.")] = "step",
     out: Annotated[Path | None, typer.Option(help="Folder for history.html and history.md.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the history as JSON.")] = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Plot a metric over the records of baselines, and mark its steps.
 

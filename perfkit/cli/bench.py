@@ -73,9 +73,7 @@ def bench(
         bool,
         typer.Option("--blocks", help="Time every block size that an implementation offers.", rich_help_panel=WHAT),
     ] = False,
-    kernels: Annotated[
-        list[Path] | None, typer.Option(help="A folder of your own kernels (repeatable).", rich_help_panel=WHAT)
-    ] = None,
+    kernels: options.OwnKernels = None,
     seconds: Annotated[
         float, typer.Option(help="Seconds to time each implementation in each cache state.", rich_help_panel=HOW)
     ] = 0.5,
@@ -89,7 +87,7 @@ def bench(
     out: Annotated[
         Path | None, typer.Option(help="Folder for bench-OP.html, .md and .json.", rich_help_panel=OUTPUT)
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.", rich_help_panel=OUTPUT)] = False,
+    as_json: options.AsJson = False,
     brief: options.Brief = False,
 ) -> int:
     """Check every implementation of an operation against fp64, then time it beside PyTorch, with warm and cold caches.

@@ -87,7 +87,7 @@ def capture(
     costs: options.Costs = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing report at --out.")] = False,
     limit: options.Limit = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON instead of text.")] = False,
+    as_json: options.AsJson = False,
     brief: options.Brief = False,
     on: options.On = "",
     remote_python: options.RemotePython = "",

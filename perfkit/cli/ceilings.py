@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from perfkit.cli.parts import options
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -22,7 +24,7 @@ def ceilings(
     refresh: Annotated[
         bool, typer.Option("--refresh", help="Measure again, even if the stored figures are still valid.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Show the limits of this machine: bandwidth by working set, FLOP/s by arithmetic unit, and their uncertainty.
 

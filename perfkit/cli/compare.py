@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from perfkit.cli.parts import options
-from perfkit.settings import without
+from perfkit.settings import MEASURE, without
 
 if TYPE_CHECKING:
     from perfkit.cli.parts.output import Json
@@ -24,7 +24,7 @@ ASKED = without(
     ("generate", "executors", "ranks", "parallel", "hosts", "steps", "warmup", "profiler", "profile_memory",
      "lines", "launch_blocking")
 )  # fmt: skip
-MEASURE, VERDICT, OUTPUT = "Measured now", "Verdict and gate", "Output"
+VERDICT, OUTPUT = "Verdict and gate", "Output"
 REGRESSED, CANNOT_TELL = 1, 3
 _ON_CANNOT_TELL = {"pass": 0, "fail": 1, "3": CANNOT_TELL}
 
@@ -42,31 +42,16 @@ def compare(
         str,
         typer.Option(help="Backends of workloads that are measured now, separated by commas.", rich_help_panel=MEASURE),
     ] = "",
-    launches: Annotated[
-        int,
-        typer.Option(
-            help="Launches, each with a fresh process for every side; with --precision at least so many.",
-            rich_help_panel=MEASURE,
-        ),
-    ] = 20,
-    early: Annotated[
-        bool,
-        typer.Option(
-            "--early/--no-early",
-            help="Stop after 8 launches where every step's verdict is clear by then; passes and families may need all.",
-            rich_help_panel=MEASURE,
-        ),
-    ] = True,
+    launches: options.Launches = 20,
+    early: options.Early = True,
     precision: Annotated[
         str,
         typer.Option(
-            help="Continue until every ratio is this precise, such as 1%, or until the time limit.",
+            help="Continue, after all launches, until every ratio is this precise, such as 1%, or the time limit.",
             rich_help_panel=MEASURE,
         ),
     ] = "",
-    time_limit: Annotated[
-        float, typer.Option(help="Start no further launch after this many seconds.", rich_help_panel=MEASURE)
-    ] = 1800.0,
+    time_limit: options.TimeLimit = 1800.0,
     check: Annotated[
         bool,
         typer.Option("--check/--no-check", help="Check results against the reference first.", rich_help_panel=MEASURE),
@@ -110,10 +95,7 @@ def compare(
     anyway: Annotated[
         bool, typer.Option("--anyway", help="Compare sides that were measured differently.", rich_help_panel=VERDICT)
     ] = False,
-    resolution: Annotated[
-        str,
-        typer.Option(help='The change that "no difference shown" would have detected.', rich_help_panel=VERDICT),
-    ] = "5%",
+    resolution: options.Resolution = "5%",
     allow: Annotated[
         str,
         typer.Option(
@@ -126,12 +108,8 @@ def compare(
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace an existing comparison.", rich_help_panel=OUTPUT)
     ] = False,
-    limit: Annotated[
-        int | None, typer.Option(help="Rows of the long tables; 0 for all.", rich_help_panel=OUTPUT)
-    ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the comparison as JSON.", rich_help_panel=OUTPUT)
-    ] = False,
+    limit: options.Limit = None,
+    as_json: options.AsJson = False,
     brief: options.Brief = False,
     as_markdown: Annotated[
         bool, typer.Option("--markdown", help="Print Markdown for a pull request.", rich_help_panel=OUTPUT)
@@ -151,7 +129,7 @@ def compare(
     limits = gate.parse(fail_on or [])
     if on_cannot_tell not in _ON_CANNOT_TELL:
         raise UsageError(f"--on-cannot-tell {on_cannot_tell} is none of 3, pass, fail.", "Leave it out for 3.")
-    rule = Rule(share(resolution, "--resolution"), share(allow, "--allow") if allow else None)
+    rule = Rule(options.share(resolution, "--resolution"), options.share(allow, "--allow") if allow else None)
     asked = {**given, "executors": executors or []}
     from perfkit.cli.parts import measured
     from perfkit.cli.parts.output import json_of
@@ -159,7 +137,7 @@ def compare(
     from perfkit.compare.sources import check_comparable, sides_of
 
     answer = json_of(as_json, brief)
-    plan = measured.plan(launches, share(precision, "--precision") if precision else None, time_limit, early)
+    plan = measured.plan(launches, options.share(precision, "--precision") if precision else None, time_limit, early)
     if self_test:
         return measured.self_test(texts, backend or "eager", asked, plan, tries, as_json)
     if not texts:
@@ -180,19 +158,6 @@ def compare(
     found.conditions = [c for other in sides[1:] for c in gate.check(sides[0], other, limits, rule)]
     _put(found, out, limit, answer, as_markdown)
     return _exit_code(found, bool(limits), on_cannot_tell)
-
-
-def share(text: str, option: str) -> float:
-    """`3%` or `0.03` as a share. Raises `UsageError` for anything else, or a share that is not between 0 and 1."""
-    from perfkit.errors import UsageError
-
-    try:
-        value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value < 1:
-        raise UsageError(f"{option} {text} is no share.", f"Write {option} 1%.")
-    return value
 
 
 def _need_two(limits: Sequence[object], sides: int) -> None:

@@ -27,7 +27,7 @@ def eval_(
     given: options.Given,
     batches: Annotated[int, typer.Option(min=0, help="Batches of tokens that count; 0: all of the file.")] = 20,
     out: Annotated[Path | None, typer.Option(help="Folder for eval.html, eval.md and eval.json.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
+    as_json: options.AsJson = False,
 ) -> int:
     """Evaluate a language model: the loss of tokens, or the accuracy of questions with several endings.
 

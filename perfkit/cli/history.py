@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
-
-import typer
-
 from perfkit.cli.parts import options
 
 
 def history(
-    log: Annotated[
-        Path | None, typer.Option(help="Folder of the log; default: PERFKIT_TRIES, else .perfkit/tries.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
+    log: options.TryLog = None,
+    as_json: options.AsJson = False,
     brief: options.Brief = False,
 ) -> None:
     """Show the tries of a log, by machine and command: times of different machines are never compared."""

@@ -41,9 +41,7 @@ def inspect(
     sizes: Annotated[
         str, typer.Option(help="Sizes that determine the launches, such as B=4,T=1024,C=768.", rich_help_panel=KERNEL)
     ] = "",
-    kernels: Annotated[
-        list[Path] | None, typer.Option(help="A folder of your own kernels (repeatable).", rich_help_panel=KERNEL)
-    ] = None,
+    kernels: options.OwnKernels = None,
     backend: Annotated[
         str,
         typer.Option(
@@ -57,9 +55,7 @@ def inspect(
     listing: Annotated[
         bool, typer.Option("--listing", help="Also print the code: assembler, PTX or program.", rich_help_panel=OUTPUT)
     ] = False,
-    limit: Annotated[
-        int | None, typer.Option(help="Rows of each table of a report; 0 for all.", rich_help_panel=OUTPUT)
-    ] = None,
+    limit: options.Limit = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -67,7 +63,7 @@ def inspect(
             rich_help_panel=OUTPUT,
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.", rich_help_panel=OUTPUT)] = False,
+    as_json: options.AsJson = False,
     brief: options.Brief = False,
 ) -> None:
     """Show what compilers generated: for kernels in C, CUDA and Triton, and for workloads.

@@ -9,11 +9,13 @@ from typing import Annotated, Any
 
 import typer
 
+from perfkit.cli.parts import options
+
 
 def list_(
     what: Annotated[str, typer.Argument(help="workloads, backends, kernels, or all.")] = "all",
-    kernels: Annotated[list[Path] | None, typer.Option(help="A folder of your own kernels (repeatable).")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
+    kernels: options.OwnKernels = None,
+    as_json: options.AsJson = False,
 ) -> None:
     """List what perfkit can run here: workloads with their presets, backends, and hand-written kernels."""
     from perfkit.errors import UsageError

@@ -31,7 +31,7 @@ def report(
         bool, typer.Option("--annotate", help="For a run: list generated programs with the cost of each line.")
     ] = False,
     limit: options.Limit = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON instead of text.")] = False,
+    as_json: options.AsJson = False,
     brief: options.Brief = False,
     select: Annotated[
         str, typer.Option(help="Parts of the report as JSON, such as kernels[:10],findings.gpu-idle,modules.h.*.")

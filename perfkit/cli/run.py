@@ -76,7 +76,7 @@ def run(
             rich_help_panel=DATA,
         ),
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.", rich_help_panel=DATA)] = False,
+    as_json: options.AsJson = False,
     brief: options.Brief = False,
     on: options.On = "",
     remote_python: options.RemotePython = "",

@@ -37,7 +37,7 @@ def scale(
     ] = "both",
     backend: Annotated[str, typer.Option(help="The run's backend to predict from; default: its first.")] = "",
     out: Annotated[Path | None, typer.Option(help="Folder for scale.html, scale.md and scale.json.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
+    as_json: options.AsJson = False,
     brief: options.Brief = False,
 ) -> int:
     """Foretell step time, throughput, efficiency and memory on more ranks, from the kernels of one.

@@ -45,7 +45,7 @@ def sweep(
     out: Annotated[
         Path | None, typer.Option(help="Folder of the sweep; default: runs/sweep-NAME.", rich_help_panel=DATA)
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.", rich_help_panel=DATA)] = False,
+    as_json: options.AsJson = False,
 ) -> int:
     """Run a workload over a grid of sizes, and plot time, throughput and efficiency against each size.
 

@@ -4,116 +4,91 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from perfkit.cli.parts import options
+from perfkit.settings import MEASURE
 
 if TYPE_CHECKING:
     from perfkit.tries.trees import Asked
 
-CHANGE, MEASURE, OUTPUT = "The change", "Measurement", "Output"
+
+def _of_change(text: str, *flags: str) -> Any:
+    return typer.Option(*flags, help=text, rich_help_panel="The change")
+
+
+def _of_measurement(text: str, *flags: str, **more: Any) -> Any:
+    return typer.Option(*flags, help=text, rich_help_panel=MEASURE, **more)
 
 
 def try_(
     program: Annotated[
         list[str], typer.Argument(help="The program and its arguments, after two dashes: -- python train.py.")
     ],
-    patch: Annotated[
-        str, typer.Option(help="A diff: measure without and with it. - reads it from stdin.", rich_help_panel=CHANGE)
-    ] = "",
+    patch: Annotated[str, _of_change("A diff: measure without and with it. - reads it from stdin.")] = "",
     before: Annotated[
         str,
-        typer.Option(
-            help="A revision of git, or a folder. Default: the folder as it is with --patch or --after, else HEAD.",
-            rich_help_panel=CHANGE,
-        ),
+        _of_change("A revision of git, or a folder. Default: the folder as it is with --patch or --after, else HEAD."),
     ] = "",
-    after: Annotated[str, typer.Option(help="The same; default: the folder as it is.", rich_help_panel=CHANGE)] = "",
-    steps: Annotated[int, typer.Option(min=1, help="Timed steps of a run.", rich_help_panel=MEASURE)] = 10,
-    warmup: Annotated[int, typer.Option(min=1, help="Steps of a run before them.", rich_help_panel=MEASURE)] = 5,
-    whole: Annotated[
-        bool, typer.Option("--whole", help="Time the whole program, to its end.", rich_help_panel=MEASURE)
-    ] = False,
-    launches: Annotated[
-        int, typer.Option(help="Launches, each a fresh process of either side.", rich_help_panel=MEASURE)
-    ] = 20,
-    early: Annotated[
-        bool,
-        typer.Option("--early/--no-early", help="Stop after 8 where the verdict is clear.", rich_help_panel=MEASURE),
-    ] = True,
-    time_limit: Annotated[
-        float, typer.Option(help="Start no further launch after this many seconds.", rich_help_panel=MEASURE)
-    ] = 1800.0,
-    resolution: Annotated[
-        str, typer.Option(help='The change that "no difference shown" would have found.', rich_help_panel=MEASURE)
-    ] = "5%",
+    after: Annotated[str, _of_change("The same; default: the folder as it is.")] = "",
+    keep: Annotated[bool, _of_change("Apply the patch to the folder itself where it is accepted.", "--keep")] = False,
+    steps: Annotated[int, _of_measurement("Timed steps of a run.", min=1)] = 10,
+    warmup: Annotated[int, _of_measurement("Steps of a run before them.", min=1)] = 5,
+    whole: Annotated[bool, _of_measurement("Time the whole program, to its end.", "--whole")] = False,
+    launches: options.Launches = 20,
+    early: options.Early = True,
+    time_limit: options.TimeLimit = 1800.0,
+    resolution: options.Resolution = "5%",
     values: Annotated[
-        str,
-        typer.Option(help="Names of printed values that must stay equal, or parts of them.", rich_help_panel=MEASURE),
+        str, _of_measurement("Names of printed values that must stay equal, or parts of them.")
     ] = "loss,trl",
-    tolerance: Annotated[
-        str,
-        typer.Option(help="By how much they may differ; default: 0.03% in fp32, 3% in bf16.", rich_help_panel=MEASURE),
-    ] = "",
-    log: Annotated[
-        Path | None,
-        typer.Option(help="Folder of the log; default: PERFKIT_TRIES, else .perfkit/tries.", rich_help_panel=OUTPUT),
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Folder for try.html, .md and .json.", rich_help_panel=OUTPUT)
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.", rich_help_panel=OUTPUT)] = False,
+    tolerance: Annotated[str, _of_measurement("By how much they may differ; default: 0.03% in fp32, 3% in bf16.")] = "",
+    log: options.TryLog = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for try.html, .md and .json.")] = None,
+    as_json: options.AsJson = False,
     brief: options.Brief = False,
 ) -> int:
     """Try a change: run a program before and after it in turns, check its results, and accept or reject it.
 
-    Both sides run in temporary copies, so your folder stays as it is. Exit codes: 0 accept; 1 reject, cannot tell, or
-    the program does not run before the change; 2 wrong usage. The answer says which.
+    Both sides run in temporary copies, so your folder stays as it is without --keep. Exit codes: 0 accept; 1 reject,
+    cannot tell, or the program does not run before the change; 2 wrong usage. The answer says which.
     """
-    from perfkit.cli.compare import share
     from perfkit.cli.parts import measured
-    from perfkit.cli.parts.output import Wanted, json_of, put
-    from perfkit.cli.parts.shown import need_torch, progress
+    from perfkit.cli.parts.output import Wanted, json_of
+    from perfkit.cli.parts.shown import need_torch
     from perfkit.cli.parts.tried import tried
     from perfkit.compare.metrics import Rule
     from perfkit.programs.order import Order
-    from perfkit.render.output import of_page
-    from perfkit.render.pages import tries as rendered
-    from perfkit.tries import log as logs
-    from perfkit.tries.trees import copies
     from perfkit.tries.turns import Program
 
     need_torch("perfkit try")
-    answer = json_of(as_json, brief)
+    asked, wanted = _asked(patch, before, after, keep), Wanted(out, as_json=json_of(as_json, brief))
     plan = measured.plan(launches, None, time_limit, early)
-    rule = Rule(share(resolution, "--resolution"))
+    rule = Rule(options.share(resolution, "--resolution"))
     order = Order(warmup, steps, stop=True, lines=False, whole=whole, timed=True)
-    allowed = share(tolerance, "--tolerance") if tolerance else None
-    asked = Program(program, order, options.names(values), allowed)
-    with progress() as say, copies(_asked(patch, before, after), Path.cwd()) as (sides, change):
-        done = tried(asked, sides, change, plan, rule, say)
-        logs.append(log or logs.root(), done, change)
-    put(of_page(done, rendered.page(done), "try"), Wanted(out, as_json=answer))
-    return 0 if done.decision == "accept" else 1
+    allowed = options.share(tolerance, "--tolerance") if tolerance else None
+    return tried(Program(program, order, options.names(values), allowed), asked, plan, rule, log, wanted)
 
 
-def _asked(patch: str, before: str, after: str) -> Asked:
-    """The sides that are compared. Raises `UsageError` for a patch that cannot be read."""
+def _asked(patch: str, before: str, after: str, keep: bool) -> Asked:
+    """Return the sides that are compared. Raises `UsageError` for a patch that cannot be read."""
     from perfkit.errors import UsageError
     from perfkit.tries.trees import Asked
 
     if not patch:
+        if keep:
+            raise UsageError("--keep is about a patch: other changes are in a folder already.", "Give --patch FILE.")
         return Asked(before or ("" if after else "HEAD"), after)
-    if after:
-        raise UsageError("--patch and --after both say what is after.", "Give one of them.")
+    if after or (before and keep):
+        other = "--after" if after else "--before with --keep"
+        raise UsageError(f"--patch and {other} both say what is changed.", "Give one of them.")
     try:
         text = sys.stdin.read() if patch == "-" else Path(patch).read_text()
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(
-            f"{patch} cannot be read: {getattr(error, 'strerror', None) or error}.", "Give a diff."
-        ) from error
+        said = getattr(error, "strerror", None) or error
+        raise UsageError(f"{patch} cannot be read: {said}.", "Give a diff.") from error
     if not text.strip():
         raise UsageError(f"The patch {patch} is empty.", "Make one with `git diff`.")
-    return Asked(before, before, text)
+    return Asked(before, before, text, keep)

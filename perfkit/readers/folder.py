@@ -72,7 +72,7 @@ def contents_of(folder: Path) -> Contents:
     if len(paths) > MOST:
         raise InputError(f"{folder} holds more than {MOST} files.", "Give the profiles themselves.")
     for path in paths:
-        kind, known = _kind(path)
+        kind, known = kind_of(path)
         found.items.append(Item(path, kind, _use(path) if known else _use_of_another(path, paths)))
     if not found.read:
         said = f" {found.lines()[0]}." if found.items else " It is empty."
@@ -96,8 +96,8 @@ def _paths(folder: Path, depth: int) -> Iterator[Path]:
             yield path
 
 
-def _kind(path: Path) -> tuple[str, bool]:
-    """The kind of a file, and whether perfkit reads it."""
+def kind_of(path: Path) -> tuple[str, bool]:
+    """Return the kind of a file or run folder, and whether perfkit reads it."""
     if path.is_dir():
         return "a run of perfkit", True
     try:
@@ -146,7 +146,7 @@ def _beside(path: Path, ending: str, other: str) -> Path | None:
 
 def _join_counters(found: Contents) -> None:
     """Let the only report of ncu belong to the only trace or export."""
-    formats = {path: format_of(head_of(path)) for path in found.read if path.is_file() and _kind(path)[0][:2] == "of"}
+    formats = {path: format_of(head_of(path)) for path in found.read if path.is_file() and kind_of(path)[0][:2] == "of"}
     traces = [path for path, one in formats.items() if one in (kineto.FORMAT, nsys.FORMAT)]
     reports = [path for path, one in formats.items() if one == ncu.FORMAT]
     if len(traces) == len(reports) == 1:

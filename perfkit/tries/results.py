@@ -23,6 +23,7 @@ class Try(msgspec.Struct, kw_only=True):
     reason: str
     change: str  # a digest of the difference
     files: list[str]  # that differ
+    kept: bool = False  # the folder itself was changed, too
     checked: Checked
     comparison: Comparison | None = None
     stopped: str = ""  # why there are as many launches as there are

@@ -52,11 +52,15 @@ class Change:
 
 @dataclass(frozen=True)
 class Asked:
-    """The sides as a person names them: folders or revisions of git, "" for the working folder; and a patch's text."""
+    """The sides as a person names them: folders or revisions of git, "" for the working folder; and a patch's text.
+
+    `keep`: the patch is applied to the working folder as well where it is accepted.
+    """
 
     before: str = ""
     after: str = ""
     patch: str = ""
+    keep: bool = False
 
 
 @contextlib.contextmanager
@@ -182,11 +186,18 @@ def _link(source: Path, place: Path, folder: Path, copied: bool) -> None:
         place.symlink_to(source.resolve())
 
 
+def keep(patch: str, here: Path) -> None:
+    """Apply a patch to the folder that the program runs in, `here`, itself. Raises `UsageError` where it cannot be."""
+    here = here.resolve()
+    root = _top(here) or here
+    _apply(patch, Tree("here", root, here, root))
+
+
 def _apply(patch: str, side: Tree) -> None:
-    """Apply a patch that was made at the top, or in the folder of the program."""
-    below = side.cwd.relative_to(side.root)
-    said = ""
-    for more in [[], [f"--directory={below}"]] if str(below) != "." else [[]]:
+    """Apply a patch that was made at the top, or in the folder of the program; wrong counts of lines are forgiven."""
+    below, said = side.cwd.relative_to(side.root), ""
+    places = [[], [f"--directory={below}"]] if str(below) != "." else [[]]
+    for more in [*places, *([*place, "--recount"] for place in places)]:
         done = _git(side.root, "apply", "--whitespace=nowarn", *more, "-", text=patch)
         if done.returncode == 0:
             return

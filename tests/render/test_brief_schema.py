@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from perfkit.cli import main
-from perfkit.render import brief
+from perfkit.render import brief, terminal
 from perfkit.render.output import of_report
 from tests.support.render import sample
 from tests.support.render.schema import SCHEMA, fields, wrong
@@ -20,6 +20,13 @@ from tests.support.render.schema import SCHEMA, fields, wrong
 FIELDS = Path(__file__).with_name("brief-fields-1.txt")
 _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 _OF_ANSWER = ("schema", "left_out", "more")  # what is about the answer itself
+# Commands about a profile: what both runs get, and what else for all of the page.
+COMMANDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "report": (("--format", "none"), ("--limit", "0")),
+    "compare": (("--anyway",), ("--limit", "0")),
+    "inspect": ((), ("--limit", "0")),
+}
+COMMANDS_READ = {"report": 15, "compare": 15, "inspect": 4}  # so many samples at least
 SMALL = (
     "kineto/triton-tiny.json.gz",
     "kineto/rocm-mi250-tiny.json.gz",
@@ -54,6 +61,13 @@ def holds(text: str, full: Any, page: str = "") -> None:
     assert not any(ord(character) < 32 for character in text.rstrip("\n"))
 
 
+@pytest.fixture
+def wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A terminal that is wide enough for all columns of a table: a narrow one leaves some out."""
+    monkeypatch.setenv("COLUMNS", "1000")
+    monkeypatch.setattr(terminal, "WIDEST", 1000)
+
+
 def _run(words: Sequence[object]) -> int:
     with pytest.raises(SystemExit) as ended:
         main([*map(str, words)])
@@ -80,50 +94,58 @@ def _samples(folder: Path) -> list[Path]:
     return [*files, *sorted(ranks)]
 
 
-def _same(path: Path, capsys: pytest.CaptureFixture[str]) -> bool:
-    """Hold `report` and `compare` of a profile against their full results; whether it could be read."""
-    if _run(["report", path, "--format", "none", "--brief"]) == 2:
-        assert capsys.readouterr().err.count("\n") >= 1
+def _same(path: Path, command: str, capsys: pytest.CaptureFixture[str]) -> bool:
+    """Hold the brief answer of a command about a profile against its full result; whether it could be read."""
+    before, after = COMMANDS[command]
+    words = [command, *([path] * (1 + (command == "compare"))), *before]
+    if _run([*words, "--brief"]) == 2:
+        error = capsys.readouterr().err
+        assert error.count("\n") >= 1 and "Traceback" not in error
         return False
-    answers = capsys.readouterr().out.splitlines(keepends=True)
-    _run(["report", path, "--format", "none", "--json"])
+    answer = capsys.readouterr().out
+    _run([*words, "--json"])
     full = capsys.readouterr().out
-    _run(["report", path, "--format", "none", "--limit", "0"])
-    page = capsys.readouterr().out
-    assert len(answers) == 1
-    holds(answers[0], json.loads(full), page)
-    if path.is_file() and _run(["compare", path, path, "--anyway", "--brief"]) != 2:
-        answer = capsys.readouterr().out
-        _run(["compare", path, path, "--anyway", "--json"])
-        holds(answer, json.loads(capsys.readouterr().out))
-    capsys.readouterr()
+    _run([*words, *after])
+    holds(answer, json.loads(full), capsys.readouterr().out)
     return True
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_small_samples(name: str, samples: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    _same(samples / name, capsys)
+def test_small_samples(name: str, samples: Path, wide: None, capsys: pytest.CaptureFixture[str]) -> None:
+    _same(samples / name, "report", capsys)
+    _same(samples / name, "compare", capsys)
 
 
 @pytest.mark.full
 @pytest.mark.timeout(1200)
-def test_all_samples(samples: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    read = [path for path in _samples(samples) if _same(path, capsys)]
-    assert len(read) >= 15
+@pytest.mark.parametrize("command", COMMANDS)
+def test_all_samples(command: str, samples: Path, wide: None, capsys: pytest.CaptureFixture[str]) -> None:
+    read = [path for path in _samples(samples) if _same(path, command, capsys)]
+    assert len(read) >= COMMANDS_READ[command]
 
 
 MEASURED: dict[str, tuple[str, ...]] = {
     "run": ("run", "mlp", "--steps", "2", "--backend", "eager"),
     "bench": ("bench", "gelu_forward", "--implementation", "pytorch,c:1", "--sizes", "N=64", "--no-ceilings"),
+    "bench of a trace": (
+        "bench",
+        "SAMPLES/kineto/rocm-mi250-tiny.json.gz",
+        "--kernel",
+        "1",
+        "--no-ceilings",
+        "--seconds",
+        "0.01",
+    ),
 }
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("name", MEASURED)
-def test_commands_that_measure(name: str, tmp_path: Path, run_cli: Callable[..., Any]) -> None:
-    done = run_cli([*MEASURED[name], "--out", tmp_path / "out", "--brief"])
+def test_commands_that_measure(name: str, samples: Path, tmp_path: Path, run_cli: Callable[..., Any]) -> None:
+    words = [word.replace("SAMPLES", str(samples)) for word in MEASURED[name]]
+    done = run_cli([*words, "--out", tmp_path / "out", "--brief"])
     assert done.rc == 0, done.stderr
-    full = next((tmp_path / "out").glob("*.json")) if name == "bench" else tmp_path / "out" / "report.json"
+    full = tmp_path / "out" / "report.json" if name == "run" else next((tmp_path / "out").glob("*.json"))
     holds(done.stdout, json.loads(full.read_text()), full.with_suffix(".md").read_text())
     if name == "run":
         options = ["--ranks", "2", "--link", "pcie4", "--out", tmp_path / "scale", "--brief"]

@@ -27,7 +27,28 @@ SkipUnavailable = Annotated[
     bool,
     typer.Option("--skip-unavailable", help="Continue without backends that cannot run here.", rich_help_panel=MEASURE),
 ]
+AsJson = Annotated[bool, typer.Option("--json", help="Print as JSON.")]
 Brief = Annotated[bool, typer.Option("--brief", help="Print at most 4 KB of JSON: verdict and largest findings.")]
+Limit = Annotated[int | None, typer.Option(help="Rows of each table in the terminal; 0 for all.")]
+OwnKernels = Annotated[list[Path] | None, typer.Option(help="A folder of your own kernels (repeatable).")]
+Launches = Annotated[
+    int, typer.Option(help="Launches, each with a fresh process for every side.", rich_help_panel=MEASURE)
+]
+Early = Annotated[
+    bool,
+    typer.Option(
+        "--early/--no-early",
+        help="Stop after 8 launches where every step's verdict is clear by then; passes and families may need all.",
+        rich_help_panel=MEASURE,
+    ),
+]
+TimeLimit = Annotated[
+    float, typer.Option(help="Start no further launch after this many seconds.", rich_help_panel=MEASURE)
+]
+TryLog = Annotated[
+    Path | None, typer.Option("--log", help="Folder of the log; default: PERFKIT_TRIES, else .perfkit/tries.")
+]
+Resolution = Annotated[str, typer.Option(help='The change that "no difference shown" would have detected.')]
 
 
 def use_costs(path: Path | None) -> None:
@@ -225,6 +246,19 @@ def alone(given: dict[str, Any]) -> None:
 def names(text: str) -> list[str]:
     """The names in a list separated by commas."""
     return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def share(text: str, option: str) -> float:
+    """Return `3%` or `0.03` as a share. Raises `UsageError` for anything else, and unless it is from 0 to below 1."""
+    from perfkit.errors import UsageError
+
+    try:
+        value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < 1:
+        raise UsageError(f"{option} {text} is no share.", f"Write {option} 1%.")
+    return value
 
 
 def executors(text: str) -> tuple[str, ...]:

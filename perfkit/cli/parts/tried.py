@@ -13,16 +13,50 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from perfkit.cli.parts.output import Wanted
     from perfkit.compare.metrics import Rule
     from perfkit.compare.stopping import Plan
     from perfkit.tries.results import Try
-    from perfkit.tries.trees import Change, Tree
+    from perfkit.tries.trees import Asked, Change, Tree
     from perfkit.tries.turns import Program, Progress
     from perfkit.tries.workload import Known
 
 
-def tried(program: Program, sides: Sequence[Tree], change: Change, plan: Plan, rule: Rule, say: Progress) -> Try:
-    """Measure both sides and decide. Raises `UsageError` for a program that cannot be run or tried."""
+def tried(program: Program, asked: Asked, plan: Plan, rule: Rule, log: Path | None, wanted: Wanted) -> int:
+    """Measure both sides, decide, log and show it; the exit code.
+
+    Raises `UsageError` for a program that cannot be run or tried.
+    """
+    from perfkit.cli.parts import output, shown
+    from perfkit.render.output import of_page
+    from perfkit.render.pages import tries as rendered
+    from perfkit.tries import log as logs
+    from perfkit.tries.results import ACCEPT
+    from perfkit.tries.trees import copies
+
+    with shown.progress() as say, copies(asked, Path.cwd()) as (sides, change):
+        done = _measured(program, sides, change, plan, rule, say)
+        if asked.keep and done.decision == ACCEPT:
+            _keep(done, asked.patch)
+        logs.append(log or logs.root(), done, change)
+    output.put(of_page(done, rendered.page(done), "try"), wanted)
+    return 0 if done.decision == ACCEPT else 1
+
+
+def _keep(done: Try, patch: str) -> None:
+    """Apply an accepted patch to the folder itself, and note it where that cannot be: it changed meanwhile."""
+    from perfkit.errors import UsageError
+    from perfkit.tries.trees import keep
+
+    try:
+        keep(patch, Path.cwd())
+        done.kept = True
+    except UsageError as error:
+        done.notes.append(f"The folder is not changed. {error.message}")
+
+
+def _measured(program: Program, sides: Sequence[Tree], change: Change, plan: Plan, rule: Rule, say: Progress) -> Try:
+    """Measure both sides and decide."""
     from perfkit.errors import UsageError
     from perfkit.tries import decide, turns, workload
 

@@ -16,7 +16,7 @@ from perfkit.render.output import Output
 
 SCHEMA = 1
 LARGEST = 4096  # bytes of an answer
-_TEXTS = (400, 240, 160, 100, 60)  # characters of a sentence, tried one after the other until the answer fits
+_TEXTS = (400, 320, 240, 200, 170, 140, 120, 100, 80, 60)  # characters of a sentence, in turn until the answer fits
 _ROWS = (40, 20, 10, 5, 3, 2, 1)  # then this number of rows
 
 
@@ -24,7 +24,8 @@ def render(output: Output) -> str:
     """Return the answer about a result as one line of JSON of at most `LARGEST` bytes."""
     text = ""
     for length, rows in [*((length, _ROWS[0]) for length in _TEXTS), *((_TEXTS[-1], rows) for rows in _ROWS)]:
-        text = json.dumps({"schema": SCHEMA, **_answer(output, length, rows)}, ensure_ascii=False, allow_nan=False)
+        answer = {"schema": SCHEMA, **_answer(output, length, rows)}
+        text = json.dumps(answer, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
         if len(text.encode()) < LARGEST:
             break
     return text + "\n"

@@ -11,7 +11,10 @@ from perfkit.render.brief.texts import FINDINGS, LONGEST_PATH, cropped, known
 from perfkit.render.cells import clean
 
 _VERDICT, _UNKNOWN = 3, 6  # sentences
-_LINES = 2  # of a finding
+_WHOLE, _FEW = 200, 2  # where sentences have to be shorter than that, so many are kept of what is unknown
+_FURTHER = 20  # names of findings
+_CODE = 100  # characters of a line of source
+_LINES = 2  # of a finding; one where sentences have to be short
 
 
 def answer(report: Report, length: int, most: int) -> dict[str, Any]:
@@ -26,9 +29,11 @@ def answer(report: Report, length: int, most: int) -> dict[str, Any]:
         "verdict": [cropped(sentence, length) for sentence in report.verdict[:_VERDICT]],
         "backends": [_backend(backend) for backend in report.backends[:backends]],
         "findings": [_finding(backend, one, length) for backend, one in found[:findings]],
+        "further": list(dict.fromkeys(one.name for _, one in found[findings:]))[:_FURTHER],
         "unknown": _unknown(report, length),
-        "more": _more(report, length),
+        "more": _more(report, bool(found[findings:])),
     }
+    made = {name: value for name, value in made.items() if name != "further" or value}
     left = {"findings": len(found) - len(found[:findings]), "backends": len(report.backends[backends:])}
     return made | ({"left_out": {k: n for k, n in left.items() if n}} if any(left.values()) else {})
 
@@ -38,11 +43,18 @@ def _measured(report: Report, length: int) -> dict[str, Any]:
     record = {
         "source": clean(report.source, LONGEST_PATH),
         "title": cropped(report.title, length),
-        "device": clean(str(report.environment.get("gpu") or report.environment.get("cpu") or ""), length),
+        "device": clean(_device(report), length),
         "workload": clean(settings.workload, length) if settings else "",
         "dtype": settings.dtype if settings else "",
     }
     return known(record)
+
+
+def _device(report: Report) -> str:
+    """The names of the GPUs, else of the processor; "" where the profile does not say."""
+    names = report.environment.get("gpu_names") or []
+    cpu = report.environment.get("cpu")
+    return ", ".join(map(str, names)) or str((cpu.get("model") if isinstance(cpu, dict) else cpu) or "")
 
 
 def _backend(backend: BackendReport) -> dict[str, Any]:
@@ -82,7 +94,7 @@ def _finding(backend: BackendReport, finding: Finding, length: int) -> dict[str,
         "time_ns": finding.time_ns,
         "saves_at_most_ns": finding.saving_ns if finding.bounded else None,
         "share": finding.share if finding.bounded else None,
-        "lines": [_line(one) for one in finding.lines[:_LINES]],
+        "lines": [_line(one) for one in finding.lines[: _LINES if length >= _WHOLE else 1]],
         "more": f"perfkit explain {finding.name}",
     }
     return known(record)
@@ -91,7 +103,10 @@ def _finding(backend: BackendReport, finding: Finding, length: int) -> dict[str,
 def _line(line: SourceLine) -> dict[str, Any]:
     """The place of a finding in the source: `line` is left out where only the function is known."""
     at = line.line or None
-    return known({"file": clean(line.file, 200), "line": at, "function": clean(line.function, 80), "share": line.share})
+    return known(
+        {"file": clean(line.file, 200), "line": at, "function": clean(line.function, 80), "share": line.share,
+         "code": cropped(line.code, _CODE)}
+    )  # fmt: skip
 
 
 def _unknown(report: Report, length: int) -> list[str]:
@@ -99,9 +114,12 @@ def _unknown(report: Report, length: int) -> list[str]:
     record = [f"{one.rule}: {one.why}" for backend in report.backends for one in backend.unjudged]
     record += [backend.coverage.text for backend in report.backends if backend.coverage]
     record += [text for backend in report.backends for text in backend.warnings] + report.warnings
-    return [cropped(text, length) for text in dict.fromkeys(record)][:_UNKNOWN]
+    most = _UNKNOWN if length >= _WHOLE else _FEW
+    return [cropped(text, max(length, _CODE)) for text in dict.fromkeys(record)][:most]
 
 
-def _more(report: Report, length: int) -> list[str]:
+def _more(report: Report, further: bool) -> list[str]:
+    """Commands that show more; the first one all findings where some are left out."""
     source = shlex.quote(clean(report.source, LONGEST_PATH))
-    return [f"perfkit report {source} --json --select 'kernels[:10]'", f"perfkit report {source} --limit 0"]
+    parts = ["findings"] * further + ["'kernels[:10]'"]
+    return [*(f"perfkit report {source} --select {part}" for part in parts), f"perfkit report {source} --limit 0"]

@@ -20,7 +20,8 @@ def page(done: Try) -> Page:
     results = f"Results: {checked.status}{f' ({checked.how})' if checked.how else ''}"
     if checked.error is not None:
         results += f"; the largest difference is {checked.error:.2g} of {checked.allowed:.2g} allowed"
-    said = [results, f"Changed: {', '.join(done.files[:5])}{' …' if len(done.files) > 5 else ''}"]
+    files = f"{', '.join(done.files[:5])}{' …' if len(done.files) > 5 else ''}"
+    said = [results, f"Changed: {files}{', in the folder too' if done.kept else ''}"]
     if found and done.stopped:
         said.append(f"Measured: {found.how}; {done.stopped}; {done.steps_are}")
     sections = [Section(items=[Item(clean(sentence, 600)) for sentence in said])]
