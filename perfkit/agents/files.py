@@ -69,10 +69,10 @@ def _profile(path: Path) -> Iterator[Profile]:
 def source(path: Path, first: int, most: int) -> Lines:
     """Return the lines of a source file from `first` (1 is the first one), at most `most` characters.
 
-    Control characters but tabs become escapes. Raises `UsageError` for what is no source file, or has no such line.
+    Control characters but tabs become escapes. Raises `UsageError` for another file, and for a line that it lacks.
     """
     if not path.is_file() or path.suffix not in _SOURCES or path.stat().st_size > _LARGEST:
-        raise UsageError(f"{clean(path.name)} is no source file.", f"Its name ends in {', '.join(_SOURCES)}.")
+        raise UsageError(f"{clean(path.name)} is not a source file.", f"Its name ends in {', '.join(_SOURCES)}.")
     lines = path.read_text(errors="replace").removesuffix("\n").split("\n")
     if not 1 <= first <= len(lines):
         raise UsageError(f"{clean(path.name)} has lines 1 to {len(lines)}.")

@@ -133,7 +133,7 @@ def _use_of_another(path: Path, paths: list[Path]) -> str:
     """The use of a file that perfkit reads next to another alone."""
     if path not in execution_trace.in_folder(path.parent):
         return "left out"
-    traces = [one for one in paths if one.parent == path.parent and one.is_file() and _kind(one)[1]]
+    traces = [one for one in paths if one.parent == path.parent and one.is_file() and kind_of(one)[1]]
     return "its shapes and values join the trace next to it, where both are of one recording" if traces else "left out"
 
 

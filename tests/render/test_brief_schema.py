@@ -20,13 +20,13 @@ from tests.support.render.schema import SCHEMA, fields, wrong
 FIELDS = Path(__file__).with_name("brief-fields-1.txt")
 _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 _OF_ANSWER = ("schema", "left_out", "more")  # what is about the answer itself
-# Commands about a profile: what both runs get, and what else for all of the page.
+# Commands about a profile: the options of both runs, and those that print all of the page.
 COMMANDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "report": (("--format", "none"), ("--limit", "0")),
     "compare": (("--anyway",), ("--limit", "0")),
     "inspect": ((), ("--limit", "0")),
 }
-COMMANDS_READ = {"report": 15, "compare": 15, "inspect": 4}  # so many samples at least
+COMMANDS_READ = {"report": 15, "compare": 15, "inspect": 4}  # samples that each reads at least
 SMALL = (
     "kineto/triton-tiny.json.gz",
     "kineto/rocm-mi250-tiny.json.gz",

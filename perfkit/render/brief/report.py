@@ -11,7 +11,7 @@ from perfkit.render.brief.texts import FINDINGS, LONGEST_PATH, cropped, known
 from perfkit.render.cells import clean
 
 _VERDICT, _UNKNOWN = 3, 6  # sentences
-_WHOLE, _FEW = 200, 2  # where sentences have to be shorter than that, so many are kept of what is unknown
+_WHOLE, _FEW = 200, 2  # with shorter sentences, at most that many about what is unknown
 _FURTHER = 20  # names of findings
 _CODE = 100  # characters of a line of source
 _LINES = 2  # of a finding; one where sentences have to be short
