@@ -115,7 +115,7 @@ def test_what_was_measured_differently_is_refused_unless_asked(cli, runs, change
         (["base", "slow", "--fail-on", "efficiency>+3%"], "efficiency is worse when it falls"),
         (["base", "slow", "--fail-on", "family:softmax>+3%"], "no side has a family 'softmax'. There are: elementwise"),
         (["base", "slow", "--on-cannot-tell", "9"], "none of 3, pass, fail"),
-        (["base", "slow", "--resolution", "much"], "--resolution much is no share"),
+        (["base", "slow", "--resolution", "much"], "--resolution much is not a share"),
         (["base:fast", "slow"], "has no backend fast"),
         (["base", "--fail-on", "step>+3%"], "needs two sides"),
         (["mlp", "--backend", "eager", "--fail-on", "step>+3%"], "needs two sides"),

@@ -116,7 +116,7 @@ USAGE = {
     "unknown program": (["try", "--before", ".", "--after", ".", "--", "no-such"], "Nothing differs"),
     "two changes": (["try", "--patch", "x.patch", "--after", "HEAD", *WHOLE], "--patch and --after both say"),
     "no patch": (["try", "--patch", "x.patch", *WHOLE], "x.patch cannot be read: No such file or directory."),
-    "tolerance": (["try", "--tolerance", "much", *WHOLE], "--tolerance much is no share."),
+    "tolerance": (["try", "--tolerance", "much", *WHOLE], "--tolerance much is not a share."),
     "launches": (["try", "--launches", "0", *WHOLE], "--launches must be at least 1."),
     "json and brief": (["try", "--json", "--brief", *WHOLE], "--brief is JSON of its own."),
     "no log": (["history"], ".perfkit/tries has no log of tries."),

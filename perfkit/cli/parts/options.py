@@ -98,7 +98,6 @@ Lines = Annotated[
         help="Record source lines, in a step of their own after the others; by default where that costs under 2 s.",
     ),
 ]
-Limit = Annotated[int | None, typer.Option(help="Rows of each table in the terminal; 0 for all.")]
 CounterSet = Annotated[
     str,
     typer.Option(
@@ -257,7 +256,7 @@ def share(text: str, option: str) -> float:
     except ValueError:
         value = -1.0
     if not 0 <= value < 1:
-        raise UsageError(f"{option} {text} is no share.", f"Write {option} 1%.")
+        raise UsageError(f"{option} {text} is not a share.", f"Write {option} 1%.")
     return value
 
 
