@@ -42,7 +42,8 @@ class Compilations:
 def _graph_breaks() -> dict[str, int]:
     """Graph breaks by reason that Dynamo has counted in this process so far."""
     utilities = sys.modules.get(_UTILITIES)  # not imported: nothing was compiled
-    return dict(utilities.counters["graph_break"]) if utilities is not None else {}
+    # A look at an absent key makes it, and the program may print them all.
+    return dict(utilities.counters.get("graph_break", {})) if utilities is not None else {}
 
 
 def _break_stacks() -> list[Any]:
