@@ -146,8 +146,9 @@ def _warnings(events: Events, placed: Placed, measured: Measured) -> list[str]:
     before = int(placed.on_gpu.before.sum()) if placed.on_gpu is not None else 0
     outside = int((columns["step"] < 0).sum()) - before
     if outside and len(host):
-        rows = "1 row lies" if outside == 1 else f"{outside} rows lie"
-        found.append(f"{rows} outside the {'marked steps' if marked else 'recorded calls'} and count in none")
+        where = "marked steps" if marked else "recorded calls"
+        words = f"1 row outside the {where} counts" if outside == 1 else f"{outside} rows outside the {where} count"
+        found.append(f"{words} in none")
     if placed.launches is not None:
         found += _graph_warnings(placed.launches, columns["placed_by"], measured.captured)
     return found

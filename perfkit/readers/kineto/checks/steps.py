@@ -65,15 +65,17 @@ def _not_as_recorded(found: int, recorded: int) -> Found:
     return Found(holds=False, figure=off / recorded, events=off, of=recorded, sentence=words)
 
 
-def _two_views(e: Evidence, share: float) -> str:
-    """A sentence about the steps of host and GPU where they are others."""
+def _two_views(e: Evidence, share: float, late: float) -> str:
+    """A sentence about the steps of host and GPU where they are others, by the `share` of the GPU's time outside of the
+    marks, and the share that ends after them."""
     if e.on_gpu is None or not e.on_gpu.behind:
         return ""
     steps = (e.on_gpu.steps, e.steps)
     gpu, host = (units.text(float(np.mean(one.end - one.start)), "ns") for one in steps)
+    why = "the host runs ahead" if 2 * late >= share else "the clocks are apart"
     return (
-        f"the host runs ahead, and {share:.0%} of the GPU's time lies outside of its mark of the step that launched "
-        f"it: a step is the GPU's, {gpu} from its first kernel to the next step's first; the host's mark takes {host}"
+        f"{why}, and {share:.0%} of the GPU's time lies outside of the host's mark of the step that launched it: "
+        f"a step is the GPU's, {gpu} from its first kernel to the next step's first; the host's mark takes {host}"
     )
 
 
@@ -94,9 +96,10 @@ def _outside(e: Evidence) -> Found:
     out = (start < steps.start[step] - ROUNDING) | (end > steps.end[step] + ROUNDING)
     time = (end - start).astype(float)
     share, events = float(time[out].sum() / max(time.sum(), 1.0)), int(out.sum())
+    late = float(time[end > steps.end[step] + ROUNDING].sum() / max(time.sum(), 1.0))
     if e.expected is None:
         # A program that does not wait for the GPU in each step launches ahead: that does not make the trace wrong.
-        return Found(holds=True, figure=share, events=events, of=of, sentence=_two_views(e, share))
+        return Found(holds=True, figure=share, events=events, of=of, sentence=_two_views(e, share, late))
     without, recorded = len(steps.start) - len(np.unique(step)), len(steps.start)
     if without:
         words = f"{without} of the {recorded} recorded steps launched nothing on the GPU"
