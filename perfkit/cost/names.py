@@ -75,14 +75,15 @@ _KERNELS = (
     _family("matmul", "gemm gemv cublas rocblas splitk ampere_ volta_ turing_ hopper_ xmma matmul nvjet cijk_ 16816 "
             "wmma wgmma _tensorop triton_mm triton_tem decode_qkv decode_sum decode_swiglu decode_head blockpersist "
             "persistrnn fused_moe marlin mul_mat fmoe ck_moe moe_stage moe_flatmm moeflatmm flatmm grouped_mm "
-            "scaled_mm lora_shrink lora_expand bgmv sgmv cusparse csrmm spmm sddmm myl_fc myl_matmul moe_wna16",
+            "scaled_mm lora_shrink lora_expand bgmv sgmv cusparse csrmm spmm sddmm linear_pointwise myl_fc myl_matmul moe_wna16",
             "mm addmm bmm", dot_kernel=r"\bdot_kernel", _mm=r"_mm\b", bmm=r"(^|\s)bmm_",
-            grouped=r"_grouped_\w*(fp4|fp8|w13|w2)", moe=r"moe_\w*sm\d+_kernel", exl=r"\bexl\d?_"),
+            grouped=r"_grouped_\w*(fp4|fp8|w13|w2)", moe=r"moe_\w*sm\d+_kernel",
+            bf16=r"(f8f8|f8i4|f4f4|i8i8|bf16i4|bf16)bf16", exl=r"\bexl\d?_"),
     _family("sort", "sort topk radix bitonic unique top_k"),
     _family("random", "philox distribution_ bernoulli dropout random normal_kernel uniform_kernel curand sampling "
             "gumbel multinomial", samplemulti="samplemulti"),
     _family("index", "index indices gather scatter nonzero deviceselect get_rows set_rows moe_align histogram "
-            "expert_offset computestrides dispatch_layout mm_ids"),
+            "expert_offset computestrides dispatch_layout mm_ids bucketize jagged pack_segments"),
     _family("reduction", "reduce reduction triton_red triton_per scan cumsum global_norm bias_gradient pool "
             "decode_token sum_rows", "sum mean norm max argmax"),
     _family("copy", "permute transpose split_heads merge_heads nchwtonhwc nhwctonchw myl_move "
@@ -95,8 +96,8 @@ _KERNELS = (
     # Other kernels of CUTLASS.
     _family("matmul", "", cutlass=r"cutlass(_\d|3x|::(device_)?kernel|::gemm)"),
 )  # fmt: skip
-# The name of a library, and collectives whose results Inductor's kernels use.
-_NOISE = re.compile(r"\bdeep_gemm::|(?<=_)(all_gather_into_tensor|all_to_all_single|wait_tensor)(?=_)")
+# Names of libraries, and collectives whose results Inductor's kernels use.
+_NOISE = re.compile(r"\b(deep_gemm|fbgemm\w*)::|(?<=_)(all_gather_into_tensor|all_to_all_single|wait_tensor)(?=_)")
 # Inductor names a kernel of its own after every operator that it was made from, of which it never does these: they are
 # kernels of libraries or templates. A pointwise kernel reduces nothing.
 _INDUCTOR = re.compile(r"triton_(poi|red|per|for|mix|split_scan|tem)_fused")

@@ -68,6 +68,7 @@ KERNELS = {
         "gen_conv",
     ),
     "copy": (
+        "fbgemm::permute_2D_sparse_data",
         "void vllm::concat_and_cache_mla_kernel<__nv_bfloat16, __nv_bfloat16, (vllm::Fp8KVCacheDataType)0>(int)",
         "void vllm::cp_gather_cache<unsigned short, 2>(int)",
         "void marlin::gptq_marlin_repack_kernel<256, 4, false, false>(unsigned int const*)",
@@ -134,6 +135,8 @@ KERNELS = {
         "void at::native::elementwise_kernel_with_index<int, at::native::arange_cuda_out(int)>(int)",
     ),
     "index": (
+        "void fbgemm_gpu::_block_bucketize_sparse_features_cuda_kernel1<long>(int)",
+        "fbgemm::jagged_to_padded_dense",
         "void vllm::moe::moe_align_block_size_kernel<int>(int const*, int*, int*, int*, int, int, int, unsign"
         "ed long, int*)",
         "void deep_ep::layout::get_dispatch_layout<256, 32, 8>(long const*)",
@@ -150,6 +153,8 @@ KERNELS = {
         "_kldiv_kernel_forward",
     ),
     "matmul": (
+        "fbgemm::f8f8bf16_rowwise",
+        "onednn::qlinear_pointwise",
         "void vllm::gptq::gemm_half_q_half_gptq_4bit_kernel<true, 4>(__half const*)",
         "void marlin_moe_wna16::Marlin<1125899906909960l, 562949953487106l, 128>(int4 const*)",
         "_lora_shrink_kernel",
@@ -213,6 +218,7 @@ KERNELS = {
         "void flashinfer::sampling::SamplingFromProbKernel<1024u, float, int>(float*)",
     ),
     "reduction": (
+        "fbgemm::asynchronous_complete_cumsum",
         "void vllm::moe::moe_sum_kernel<c10::BFloat16, 8>(c10::BFloat16*, c10::BFloat16 const*, int)",
         "reduce_segments",
         "void tensorrt_llm::kernels::cutlass_kernels::finalizeMoeRoutingKernel<__nv_bfloat16, __nv_bfloat16>(int)",

@@ -295,8 +295,8 @@ def _join_warnings(
         found.append("the trace marks no steps: the whole capture counts as one step")
     outside = int(columns["step"].isna().sum()) if marks.steps.marked else 0
     if outside:
-        rows = "1 row outside the marked steps counts" if outside == 1 else f"{outside} rows outside the marked steps count"
-        found.append(f"{rows} in none")
+        rows, counts = ("1 row", "counts") if outside == 1 else (f"{outside} rows", "count")
+        found.append(f"{rows} outside the marked steps {counts} in none")
     if len(ranges) > _MOST_RANGES:
         found.append(f"of {len(ranges)} names of ranges the {_MOST_RANGES} with most kernel time are kept")
     return found
