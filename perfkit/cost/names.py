@@ -75,7 +75,8 @@ _KERNELS = (
     _family("matmul", "gemm gemv cublas rocblas splitk ampere_ volta_ turing_ hopper_ xmma matmul nvjet cijk_ 16816 "
             "wmma wgmma _tensorop triton_mm triton_tem decode_qkv decode_sum decode_swiglu decode_head blockpersist "
             "persistrnn fused_moe marlin mul_mat fmoe ck_moe moe_stage moe_flatmm moeflatmm flatmm grouped_mm "
-            "scaled_mm lora_shrink lora_expand bgmv sgmv cusparse csrmm spmm sddmm linear_pointwise myl_fc myl_matmul moe_wna16",
+            "scaled_mm lora_shrink lora_expand bgmv sgmv cusparse csrmm spmm sddmm linear_pointwise myl_fc "
+            "myl_matmul moe_wna16",
             "mm addmm bmm", dot_kernel=r"\bdot_kernel", _mm=r"_mm\b", bmm=r"(^|\s)bmm_",
             grouped=r"_grouped_\w*(fp4|fp8|w13|w2)", moe=r"moe_\w*sm\d+_kernel",
             bf16=r"(f8f8|f8i4|f4f4|i8i8|bf16i4|bf16)bf16", exl=r"\bexl\d?_"),
