@@ -166,7 +166,7 @@ def busy_before(code: KernelCode, barrier: int) -> Place | None:
 
 
 def _late(code: KernelCode, place: int, state: str) -> bool:
-    """Whether warps in `state` may wait for the result of an instruction; stores and reductions have none."""
+    """Return whether warps in `state` may wait for the result of an instruction; stores and reductions have none."""
     operation = operation_of(code.instructions[place])
     return is_late(state, operation) and not operation.startswith("RED")
 

@@ -37,7 +37,6 @@ WORTH = 0.02  # of the step: a finding that saves less is left out
 @dataclass(frozen=True)
 class Circumstances:
     """Facts of the run folder besides the table; empty for a profile outside of a run.
-
     `compiler` is what Dynamo counted: `graphs`, `graph_breaks` (reason → count), `recompilations` (`function`,
     `reason`, `ns`); None where no compiler ran, or nobody asked it.
     """
@@ -117,8 +116,7 @@ class Case:
         return ns / self.step_ns if self.step_ns else 0.0
 
     def between(self, ns: float) -> float:
-        """Time on the host between kernels, as it adds to the time of the kernels themselves: without the profiler
-        where those run on a GPU, and as profiled where those are."""
+        """Time on the host between kernels, without the profiler where the kernels' own time is."""
         return ns if self.on_cpu else self.unprofiled(ns)
 
     def unprofiled(self, ns: float) -> float:
@@ -274,10 +272,9 @@ class Rule(Texts):
     ) -> Finding:
         """A finding of this rule, about `rows` where it is about kernels; times are ns a step.
 
-        A profiled step may be longer than the timed one: what kernels on a CPU save (`rows`, or `kernels` by name)
-        shrinks as the step does, and nothing saves more than the step takes, or than is left by what the GPU does
-        for other rows. Without a `remedy` it has the rule's. Its source lines are `lines`, else those of its rows, else
-        those with the most of `measure` (`analysis.source_lines`), which the rule's name chooses too.
+        What kernels on a CPU save (`rows`, or `kernels` by name) shrinks from the profiled step to the timed one.
+        Nothing saves more than the step, or than what the GPU does for other rows leaves. Its source lines are `lines`,
+        else those of its rows, else those with the most of `measure` (`analysis.source_lines`) or of its rule's.
         """
         saved_ns = saving_ns
         if case.on_cpu and (rows is not None or kernels):
@@ -297,10 +294,7 @@ class Rule(Texts):
             case.saved.append(even if saves is None else saves)
         return found
 
-    def reason(
-        self, label: str, text: str, saving_ns: float | None, remedy: str = "", lines: Sequence[SourceLine] = ()
-    ) -> Reason:
+    def reason(self, label: str, text: str, saving_ns: float | None, remedy: str = "", **more: Any) -> Reason:
         """Why a kernel group takes its time, by this rule; without a `remedy` of its own it has the rule's."""
-        return Reason(
-            name=self.name, label=label, text=text, remedy=remedy or self.remedy, saving_ns=saving_ns, lines=list(lines)
-        )
+        own = {"name": self.name, "remedy": remedy or self.remedy}
+        return Reason(label=label, text=text, saving_ns=saving_ns, **own, **more)
