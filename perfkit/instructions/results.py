@@ -9,6 +9,7 @@ CODE = "code"  # in `KernelTable.recorded`: the list of `KernelCode` of a report
 SAMPLES, EXECUTED, THREADS, THREADS_ON = "samples", "executed", "threads", "threads_on"
 SECTORS, IDEAL_SECTORS, LOCAL_SECTORS = "sectors", "ideal_sectors", "local_sectors"
 WAVEFRONTS, IDEAL_WAVEFRONTS = "wavefronts", "ideal_wavefronts"
+FILLED = "multiprocessors with blocks"  # the course that says when a kernel fills the GPU
 ISSUED = ("selected", "not_selected")  # states in which a warp waits for nothing but its turn
 
 
@@ -34,6 +35,16 @@ class Marker(msgspec.Struct, kw_only=True):
     line: int = 0
 
 
+class Course(msgspec.Struct, kw_only=True):
+    """What one counter did during a launch: values at moments after its begin, one every `interval_ns`."""
+
+    name: str
+    unit: str
+    interval_ns: float
+    at_ns: list[float]
+    values: list[float]
+
+
 class KernelCode(msgspec.Struct, kw_only=True):
     """The longest launch of a kernel: its instructions in order of address, imported sources, NVIDIA's markers."""
 
@@ -47,6 +58,7 @@ class KernelCode(msgspec.Struct, kw_only=True):
     instructions: list[Instruction] = []
     sources: dict[str, str] = {}  # content by file name, of imported files
     markers: list[Marker] = []
+    courses: list[Course] = []  # where the report was sampled over time (PmSampling)
 
     @property
     def samples(self) -> float:

@@ -35,15 +35,15 @@ def lines(figure: Figure, width: int) -> list[str]:
     return [f"{figure.title} ({figure.y})", *_framed(canvas, y_range), _foot(figure, x_range, columns), legend]
 
 
-def sparkline(values: Sequence[float], width: int = 40) -> str:
-    """`values` as one line of eight heights, averaged down to at most `width` characters; "" for none."""
+def sparkline(values: Sequence[float], width: int = 40, low: float | None = None) -> str:
+    """`values` as one line of eight heights from `low`, else the least, averaged down to at most `width` characters."""
     known = [v for v in values if math.isfinite(v)]
     if not known:
         return ""
     count = min(width, len(known))
     parts = [known[i * len(known) // count : (i + 1) * len(known) // count] for i in range(count)]
     means = [sum(p) / len(p) for p in parts]
-    low, high = min(means), max(means)
+    high, low = max(means), min(means) if low is None else low
     steps = "▁▂▃▄▅▆▇█"
     return "".join(steps[round((m - low) / (high - low) * 7) if high > low else 3] for m in means)
 

@@ -10,9 +10,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from perfkit.instructions import courses
 from perfkit.instructions.changes import changes
 from perfkit.instructions.hot import NO_LINES, hot_kernel
-from perfkit.instructions.results import CODE, Instruction, KernelCode, Marker
+from perfkit.instructions.results import CODE, FILLED, Course, Instruction, KernelCode, Marker
 from perfkit.instructions.waits import producer
 from perfkit.render.page import render_text
 from perfkit.render.pages import code as rendered
@@ -159,6 +160,8 @@ def test_the_hottest_instructions_are_those_of_nvidias_reader(samples: Path, nam
     assert len(kernels) == len({one[0] for one in counted})
     for kernel in kernels:
         _, _, hottest = next(one for one in counted if math.isclose(one[1], kernel.duration_ns))
+        assert {course.name for course in kernel.courses} >= {FILLED, "device memory"}
+        assert all(0 <= at <= 1.05 * kernel.duration_ns for course in kernel.courses for at in course.at_ns)
         found = [(spot.share, spot.at, spot.sass) for spot in hot_kernel(kernel).instructions[:3]]
         assert found == [(pytest.approx(share), at, sass) for share, at, sass in hottest]
 
@@ -175,3 +178,29 @@ def test_needless_work_bounds_its_line_by_all_waits() -> None:
     assert saved[0x30] == (500.0, "its waits are gone and all else stays")
     red.counts["sectors"] = 40.0  # a word for each thread
     assert hot_kernel(code).instructions[2].saving_ns == 200.0
+
+
+def test_the_life_of_a_kernel_has_a_beginning_a_middle_and_a_tail() -> None:
+    at = [100.0 * i for i in range(1, 10)]
+    filled = Course(
+        name=FILLED, unit="cycle", interval_ns=100.0, at_ns=at, values=[900, 900, 900, 900, 90, 90, 90, 90, 45]
+    )
+    memory = Course(name="device memory", unit="%", interval_ns=100.0, at_ns=at, values=[40.0] * 8 + [0.0])
+    idle = Course(name="tensor pipe", unit="%", interval_ns=100.0, at_ns=at, values=[0.0] * 9)
+    code = strided()
+    code.courses = [filled, memory, idle]
+    assert list(courses.said(code)) == [
+        "In the last 600 ns (60% of the kernel) under half as many multiprocessors have blocks as at the most."
+    ]
+    first, *_ = courses.parts(code)
+    assert (first.first, first.middle, first.last) == (None, pytest.approx(100 * (4 + 0.4) / 8), 5.0)
+    text = render_text(rendered.page("f.ncu-rep", [code]), width=150)
+    assert "Over the life of f" in text and "████▂▂▂▂▁" in text and "tensor pipe" not in text
+    assert [one["name"] for one in rendered.record("f", [code])["kernels"][0]["life"]] == [
+        FILLED,
+        "device memory",
+        "tensor pipe",
+    ]
+    assert '"figures":[{"title":"multiprocessors with blocks"' in rendered.render_html("f.ncu-rep", [code])
+    code.courses = []
+    assert list(courses.said(code)) == [] and "Over the life" not in render_text(rendered.page("f", [code]))

@@ -296,5 +296,4 @@ class Rule(Texts):
 
     def reason(self, label: str, text: str, saving_ns: float | None, remedy: str = "", **more: Any) -> Reason:
         """Why a kernel group takes its time, by this rule; without a `remedy` of its own it has the rule's."""
-        own = {"name": self.name, "remedy": remedy or self.remedy}
-        return Reason(label=label, text=text, saving_ns=saving_ns, **own, **more)
+        return Reason(name=self.name, label=label, text=text, remedy=remedy or self.remedy, saving_ns=saving_ns, **more)

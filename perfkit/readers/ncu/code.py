@@ -13,6 +13,7 @@ import msgspec
 
 from perfkit.instructions.results import (
     EXECUTED,
+    FILLED,
     IDEAL_SECTORS,
     IDEAL_WAVEFRONTS,
     LOCAL_SECTORS,
@@ -41,6 +42,16 @@ COUNTS = {
     IDEAL_WAVEFRONTS: "memory_l1_wavefronts_shared_ideal",
 }
 STALLS = r"smsp__pcsamp_warps_issue_stalled_((?!\w*_not_issued)\w+)"
+# Counters that are sampled over time, by what they are called here; the tool writes what they are of before the name.
+COURSES = {
+    FILLED: r"sm__cycles_active\.avg",
+    "instructions issued": r"sm__inst_executed_realtime\.avg\.pct_of_peak_sustained_elapsed",
+    "tensor pipe": r"sm__pipe_tensor_cycles_active_realtime\.avg\.pct_of_peak_sustained_elapsed",
+    "device memory": r"dramc__throughput\.avg\.pct_of_peak_sustained_elapsed",
+    "L2": r"lts__throughput\.avg\.pct_of_peak_sustained_elapsed",
+    "L1": r"l1tex__throughput\.avg\.pct_of_peak_sustained_elapsed",
+}
+_SAMPLED = r"(?:pmsampling:|(?:\w+\.)?Triage\w*\.)"
 _SECTION = "Source Counters"
 _UNITS = {"sm": "the SM", "l1tex": "L1", "lts": "L2"}
 
@@ -59,6 +70,7 @@ def read_code(path: Path, results: list[Result]) -> tuple[list[KernelCode], str]
         "positions": [order for order, _ in chosen],
         "counts": COUNTS,
         "stalls": STALLS,
+        "courses": {name: _SAMPLED + metric for name, metric in COURSES.items()},
         "package": str(folder),
         "memory": child.MEMORY,
     }
@@ -110,4 +122,5 @@ def _kernel(result: Result, launches: int, code: _Code) -> KernelCode:
         instructions=code.instructions,
         sources=code.sources,
         markers=code.markers,
+        courses=code.courses,
     )

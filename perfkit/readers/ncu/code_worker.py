@@ -4,10 +4,12 @@ Run as `python -I code_worker.py`, with a request as JSON on stdin and one JSON 
 nothing of perfkit.
 
 Request: `path`; `positions` (which results); `counts` (metric by name of the count); `stalls` (a regular expression of
-metrics, whose first group is the reason); `package` and `memory` as for `worker.py`.
+metrics, whose first group is the reason); `courses` (a regular expression of metrics sampled over time, by name);
+`package` and `memory` as for `worker.py`.
 """
 
 import contextlib
+import itertools
 import json
 import math
 import os
@@ -15,6 +17,8 @@ import re
 import sys
 
 LONGEST = 400  # characters of an instruction
+MOST_SAMPLES = 240  # of a course: more are averaged
+MOST_PASSES = 64
 MOST_SOURCE = 2_000_000  # characters of a file
 
 
@@ -60,7 +64,8 @@ def _code(action, request) -> dict:  # type: ignore[no-untyped-def, type-arg]
         )
     sources = {str(name): str(text)[:MOST_SOURCE] for name, text in action.source_files().items() if text}
     markers = [_marker(marker, first) for marker in action.source_markers()]
-    return {"instructions": made, "sources": sources, "markers": markers}
+    courses = [_course(action, name, pattern) for name, pattern in request["courses"].items()]
+    return {"instructions": made, "sources": sources, "markers": markers, "courses": [one for one in courses if one]}
 
 
 def _by_address(action, name) -> dict:  # type: ignore[no-untyped-def, type-arg]
@@ -74,6 +79,43 @@ def _by_address(action, name) -> dict:  # type: ignore[no-untyped-def, type-arg]
         if isinstance(value, (int, float)) and math.isfinite(value) and value >= 0:
             found[int(ids.value(index))] = float(value)
     return found
+
+
+def _course(action, name, pattern) -> dict:  # type: ignore[no-untyped-def, type-arg]
+    """A counter's samples during the launch; none where it was not sampled, or never in that time."""
+    found = next((metric for metric in action.metric_names() if re.fullmatch(pattern, metric)), None)
+    metric = action.metric_by_name(found) if found else None
+    if metric is None or not metric.has_correlation_ids():
+        return {}
+    ids = metric.correlation_ids()
+    taken = sorted((int(ids.value(i)), float(metric.value(i))) for i in range(metric.num_instances()) if ids.value(i))
+    taken = [one for one in taken if math.isfinite(one[1]) and one[1] >= 0]
+    if len(taken) < 2:
+        return {}
+    begin, end = _window(action, taken)
+    inside = [(at - begin, value) for at, value in taken if begin <= at <= end]
+    steps = sorted(later - at for (at, _), (later, _) in itertools.pairwise(taken))
+    size = -(-len(inside) // MOST_SAMPLES) or 1
+    parts = [inside[i : i + size] for i in range(0, len(inside), size)]
+    unit = str(metric.unit() or "")
+    return {
+        "name": name, "unit": unit, "interval_ns": float(steps[len(steps) // 2]),
+        "at_ns": [sum(at for at, _ in part) / len(part) for part in parts],
+        "values": [sum(value for _, value in part) / len(part) for part in parts],
+    } if parts else {}  # fmt: skip
+
+
+def _window(action, taken) -> tuple[int, int]:  # type: ignore[no-untyped-def, type-arg]
+    """The launch's begin and end in the pass in which a counter was sampled: of all passes, the one nearest to it."""
+    found = []
+    for number in range(MOST_PASSES):
+        edges = [action.metric_by_name(f"profiler__timestamp_workload_{edge}_{number}") for edge in ("start", "end")]
+        if None in edges:
+            break
+        begin, end = (int(edge.correlation_ids().value(0)) for edge in edges)
+        found.append((begin, end))
+    middle = (taken[0][0] + taken[-1][0]) / 2
+    return min(found, key=lambda edges: abs(sum(edges) / 2 - middle), default=(taken[0][0], taken[-1][0]))
 
 
 def _where(action, pc, first) -> dict:  # type: ignore[no-untyped-def, type-arg]

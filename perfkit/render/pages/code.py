@@ -9,12 +9,14 @@ import msgspec
 
 from perfkit import units
 from perfkit.content import content_dir
+from perfkit.instructions.courses import parts, said, shown
 from perfkit.instructions.hot import hot_kernel
 from perfkit.instructions.results import HotSpot, KernelCode
 from perfkit.render import html
 from perfkit.render.cells import clean
 from perfkit.render.page import Page, Part, Section
-from perfkit.render.tables.code import SHOWN, hot_tables, state
+from perfkit.render.pages.figures import Figure, Series
+from perfkit.render.tables.code import SHOWN, hot_tables, life_table, state
 
 TEMPLATE = "code"
 _NVIDIA = "NVIDIA's own markers"
@@ -27,6 +29,8 @@ def page(path: str, codes: Sequence[KernelCode], rows: int | None = SHOWN) -> Pa
     for code in codes:
         hot = hot_kernel(code, rows)
         sections = [Section(table=made) for made in hot_tables(hot, rows)]
+        if life := life_table(code):
+            sections.append(Section(table=life))
         remarks = [f"{spot.where}: {said}" for spot in (*hot.lines, *hot.instructions) for said in spot.nvidia]
         if remarks:
             sections.append(Section(title=_NVIDIA, text=remarks))
@@ -42,9 +46,24 @@ def _title(code: KernelCode) -> str:
 
 def render_html(path: str, codes: Sequence[KernelCode]) -> str:
     """One HTML file that needs nothing else: each kernel's instructions, and its source files where imported."""
-    kernels = [{"title": _title(code), "listings": list(_listings(code))} for code in codes]
+    kernels = [
+        {"title": _title(code), "listings": list(_listings(code)), "figures": _figures(code), "said": list(said(code))}
+        for code in codes
+    ]
     content = {"title": f"Inside the kernels of {clean(path, 80)}", "kernels": kernels}
     return html.page(content_dir("reports") / TEMPLATE, f"{PurePath(path).name}: code", html.embedded(content))
+
+
+def _figures(code: KernelCode) -> list[Figure]:
+    """What units did over the life of a kernel, a figure each."""
+    found = [course for course in shown(code) if max(course.values) > 0]
+    return [
+        Figure(
+            title=course.name, x="µs", y="%",
+            series=[Series(name=course.name, x=[at / 1e3 for at in course.at_ns], y=course.values)],
+        )
+        for course in found
+    ]  # fmt: skip
 
 
 def _listings(code: KernelCode) -> Iterator[dict[str, object]]:
@@ -95,4 +114,11 @@ def _row(number: str, text: str, spot: HotSpot | None, hottest: Sequence[HotSpot
 
 def record(path: str, codes: Sequence[KernelCode], rows: int | None = SHOWN) -> dict[str, object]:
     """The same as plain data for JSON."""
-    return {"source": path, "kernels": msgspec.to_builtins([hot_kernel(code, rows) for code in codes])}
+    kernels = [{**msgspec.to_builtins(hot_kernel(code, rows)), "life": _life(code)} for code in codes]
+    return {"source": path, "kernels": kernels}
+
+
+def _life(code: KernelCode) -> list[dict[str, object]]:
+    """How busy units are over the life of a kernel, in per cent: samples, and means of its parts."""
+    pairs = zip(shown(code), parts(code), strict=True) if code.duration_ns else ()
+    return [{**msgspec.to_builtins(course), **msgspec.to_builtins(own)} for course, own in pairs]

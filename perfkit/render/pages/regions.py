@@ -81,7 +81,7 @@ def _regions(regions: list[Region]) -> Table:
     return table(
         "Regions by the time of their warps",
         words("region", [one.name for one in regions], name=True),
-        figures("records", [float(one.records) for one in regions], ""),
+        words("records", [str(one.records) for one in regions]),
         figures("warp time", [one.warp_ns for one in regions], "ns"),
         figures("share", [one.share for one in regions], "%"),
         figures("a record", [one.mean_ns for one in regions], "ns"),
@@ -100,8 +100,8 @@ def _multiprocessors(found: list[Multiprocessor], rows: int | None) -> Table:
     return table(
         "Multiprocessors, the last to end first",
         words("multiprocessor", [str(one.sm) for one in shown], name=True),
-        figures("blocks", [float(one.blocks) for one in shown], ""),
-        figures("warps", [float(one.warps) for one in shown], ""),
+        words("blocks", [str(one.blocks) for one in shown]),
+        words("warps", [str(one.warps) for one in shown]),
         figures("first region", [one.begin_ns for one in shown], "ns"),
         figures("end", [one.end_ns for one in shown], "ns"),
         figures("in regions", [one.busy_ns for one in shown], "ns"),

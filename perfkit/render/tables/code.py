@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from perfkit import units
 from perfkit.compare.results import Pair
-from perfkit.instructions.results import HotKernel, HotSpot
+from perfkit.instructions.courses import parts, said, shown
+from perfkit.instructions.results import HotKernel, HotSpot, KernelCode
 from perfkit.render.cells import Table, clean, column_scale, figures, table, words
+from perfkit.render.textplot import sparkline
 
 SHOWN = 10
 _EXCESS = 1.05  # times the least sectors: below, the two are the same
@@ -46,6 +49,33 @@ def _table(title: str, head: str, spots: Sequence[HotSpot], notes: Sequence[str]
         words("because", [spot.why for spot in spots], priority=4, least=16),
         notes=[*notes, BOUND],
     )
+
+
+def life_table(code: KernelCode) -> Table | None:
+    """How busy units are over the life of a kernel; None where the report was not sampled over time."""
+    if not code.duration_ns:
+        return None
+    found = [(course, own) for course, own in zip(shown(code), parts(code), strict=True) if max(course.values) > 0]
+    if not found:
+        return None
+    tick = units.text(found[0][0].interval_ns, "ns")
+    return table(
+        f"Over the life of {clean(code.name, 60)}",
+        words("busy", [course.name for course, _ in found], name=True),
+        words("over time", [sparkline(course.values, low=0.0) for course, _ in found]),
+        figures("first 10 %", [_share(own.first) for _, own in found], "%"),
+        figures("middle", [_share(own.middle) for _, own in found], "%"),
+        figures("last 10 %", [_share(own.last) for _, own in found], "%"),
+        notes=[
+            *said(code),
+            "Per cent of the peak, drawn from zero; multiprocessors: of the most at any time. A sample every "
+            f"{tick}, in another pass than the counters.",
+        ],
+    )
+
+
+def _share(value: float | None) -> float | None:
+    return None if value is None else value / 100
 
 
 def _excessive(spot: HotSpot) -> bool:
