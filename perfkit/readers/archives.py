@@ -6,6 +6,8 @@ so is one that grows without reason. What is in it says by its content what it i
 
 from __future__ import annotations
 
+import lzma
+import struct
 import tarfile
 import tempfile
 import zipfile
@@ -26,7 +28,10 @@ _PART = 1 << 20
 _NAMED = 3  # files of an archive that a sentence names
 _ZIP = (b"PK\x03\x04", b"PK\x05\x06")
 _FOREIGN = ("/data.pkl", "/version", ".npy")  # of archives that hold a model or arrays: no profiles
-_DAMAGE = (OSError, EOFError, zlib.error, zipfile.BadZipFile, tarfile.TarError, NotImplementedError, RuntimeError)
+_DAMAGE = (
+    OSError, EOFError, ValueError, struct.error, zlib.error, lzma.LZMAError, zipfile.BadZipFile, tarfile.TarError,
+    NotImplementedError, RuntimeError,
+)  # fmt: skip
 
 
 @contextmanager

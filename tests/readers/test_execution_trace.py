@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import shutil
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from perfkit.errors import InputError
 from perfkit.readers import read
 from perfkit.readers.folder import contents_of
 from perfkit.table import KernelTable
+from tests.support.readers import mutations
 
 COLUMNS = ["name", "shapes", "bytes_read", "bytes_written", "flop_matrix_fp32", "flop_vector_fp32"]
 
@@ -82,6 +84,16 @@ def test_an_execution_trace_of_another_recording_is_left_alone(recorded: Path, t
     (tmp_path / "et.json").write_text(text[: len(text) // 2] if change == "damaged" else text)
     shutil.copy(recorded / "both" / "trace.json", tmp_path)
     assert table(tmp_path / "trace.json").frame["shapes"].isna().all()
+
+
+@pytest.mark.full
+def test_damage_to_an_execution_trace_leaves_the_trace_readable(recorded: Path, tmp_path: Path) -> None:
+    whole, chance = (recorded / "both" / "et.json").read_bytes(), random.Random(5)
+    rows = len(table(recorded / "both" / "trace.json"))
+    shutil.copy(recorded / "both" / "trace.json", tmp_path)
+    for _ in range(100):
+        (tmp_path / "et.json").write_bytes(mutations.of_bytes(whole, chance)[1])
+        assert len(table(tmp_path / "trace.json")) == rows
 
 
 def test_alone_it_is_a_sentence_and_in_a_folder_its_use_is_said(recorded: Path) -> None:

@@ -177,21 +177,6 @@ def test_a_list_without_rows(tmp_path: Path, text: str) -> None:
         _read(tmp_path / "empty_kernel_trace.csv", text)
 
 
-@pytest.mark.parametrize("source", [KERNELS, TRACE, json.dumps(_document())], ids=["rocprof", "nsys", "json"])
-def test_damage_is_a_sentence(tmp_path: Path, source: str) -> None:
-    """Bytes changed, taken out and doubled: a table or an `InputError`, nothing else."""
-    chance, whole = random.Random(0), source.encode()
-    said: list[str] = []
-    for i in range(100):
-        at, length = chance.randrange(len(whole)), chance.randrange(1, 40)
-        part = [bytes([chance.randrange(256)]), b"", whole[at : at + length] * 2][i % 3]
-        try:
-            _read(tmp_path / "damaged.csv", whole[:at] + part + whole[at + length * (i % 3 > 0) + (i % 3 == 0) :])
-        except InputError as error:
-            said.append(str(error))
-    assert all(text and "\n" not in text for text in said)
-
-
 def test_a_result_without_launches_says_what_it_is(tmp_path: Path) -> None:
     process = {"metadata": {}, "agents": [], "buffer_records": {"kernel_dispatch": []}, "kernel_symbols": []}
     with pytest.raises(InputError, match="rocprofv3, and lists no kernel"):
@@ -286,3 +271,20 @@ def test_counters_that_are_missing_leave_amounts_unknown(tmp_path: Path) -> None
     assert table.flop.isna().all() and table.frame["dram_read_bytes"].isna().all()
     with pytest.raises(InputError, match="no dispatch with a time"):
         _read(tmp_path / "pmc_perf.csv", _counters("Start_Timestamp"))
+
+
+@pytest.mark.parametrize(
+    "source", [KERNELS, TRACE, json.dumps(_document()), _counters()], ids=["rocprof", "nsys", "json", "counters"]
+)
+def test_damage_is_a_sentence(tmp_path: Path, source: str) -> None:
+    """Bytes changed, taken out and doubled: a table or an `InputError`, nothing else."""
+    chance, whole = random.Random(0), source.encode()
+    said: list[str] = []
+    for i in range(100):
+        at, length = chance.randrange(len(whole)), chance.randrange(1, 40)
+        part = [bytes([chance.randrange(256)]), b"", whole[at : at + length] * 2][i % 3]
+        try:
+            _read(tmp_path / "damaged.csv", whole[:at] + part + whole[at + length * (i % 3 > 0) + (i % 3 == 0) :])
+        except InputError as error:
+            said.append(str(error))
+    assert all(text and "\n" not in text for text in said)
