@@ -132,9 +132,9 @@ def test_flex_attention_without_a_block_mask_has_its_products_and_a_move_has_non
     from torch.nn.attention.flex_attention import flex_attention
 
     into = inductor.Recording()
-    queries = torch.ones(1, 2, 64, 16)
+    inputs = [torch.ones(1, 2, 64, 16) for _ in range(3)]  # torch 2.11 refuses the same tensor twice on a CPU
     with inductor.recording(into), torch.no_grad():
-        torch.compile(flex_attention, dynamic=False, options=CPU_OPTIONS)(queries, queries, queries)
+        torch.compile(flex_attention, dynamic=False, options=CPU_OPTIONS)(*inputs)
         torch.compile(lambda x: x.t().contiguous(), dynamic=False, options=CPU_OPTIONS)(torch.ones(8, 16))
     works = {name: work_of(kernel) for name, kernel in into.kernels.items()}
     assert works["graph_0_kernel"]["flop"]["matrix_fp32"] == 2 * (2 * 64 * 64) * (2 * 16)  # two products of all pairs
@@ -150,7 +150,7 @@ def test_flex_attention_has_the_flop_of_the_blocks_that_its_mask_keeps():
     from torch._inductor.output_code import CompiledFxGraph
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
-    into, queries = inductor.Recording(), torch.ones(1, 2, 320, 16)
+    into, inputs = inductor.Recording(), [torch.ones(1, 2, 320, 16) for _ in range(3)]
     mask, other, wider = (
         create_block_mask(lambda b, h, q, k, more=more: q + more >= k, None, None, 320, 320, device="cpu")
         for more in (torch.tensor(0), torch.tensor(0), torch.tensor(150))
@@ -158,8 +158,8 @@ def test_flex_attention_has_the_flop_of_the_blocks_that_its_mask_keeps():
     attend = torch.compile(flex_attention, dynamic=False, options=CPU_OPTIONS)
     original = CompiledFxGraph.__call__
     with inductor.recording(into), torch.no_grad():
-        attend(queries, queries, queries, block_mask=mask)
-        attend(queries, queries, queries, block_mask=other)  # another mask that keeps as much
+        attend(*inputs, block_mask=mask)
+        attend(*inputs, block_mask=other)  # another mask that keeps as much
     pairs = 128 * 128 + 128 * 256 + 64 * 320
     hand = 2 * 2 * 2 * 16 * pairs  # two products of two heads
     assert work_of(into.known()["graph_0_kernel"])["flop"]["matrix_fp32"] == hand
@@ -169,7 +169,7 @@ def test_flex_attention_has_the_flop_of_the_blocks_that_its_mask_keeps():
     assert CompiledFxGraph.__call__ is original
 
     with inductor.recording(into), torch.no_grad():
-        attend(queries, queries, queries, block_mask=wider)
+        attend(*inputs, block_mask=wider)
     assert work_of(into.known()["graph_0_kernel"])["flop"] == {}
     assert "The FLOP of graph_0_kernel are unknown: its block mask differs from call to call." in into.said()
 
@@ -179,13 +179,13 @@ def test_flex_attention_has_the_flop_of_the_blocks_that_its_mask_keeps():
 def test_a_block_mask_made_inside_the_compiled_graph_leaves_the_flop_unknown():
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
-    def attend(q):
+    def attend(q, k, v):
         mask = create_block_mask(lambda b, h, q, k: q >= k, None, None, 256, 256, device="cpu")
-        return flex_attention(q, q, q, block_mask=mask)
+        return flex_attention(q, k, v, block_mask=mask)
 
     into = inductor.Recording()
     with inductor.recording(into), torch.no_grad():
-        torch.compile(attend, dynamic=False, options=CPU_OPTIONS)(torch.ones(1, 2, 256, 16))
+        torch.compile(attend, dynamic=False, options=CPU_OPTIONS)(*(torch.ones(1, 2, 256, 16) for _ in range(3)))
     unknown = [said for said in into.said() if said.endswith("is made inside the compiled graph.")]
     assert len(unknown) == 1
     assert work_of(into.known()[unknown[0].split()[3]])["flop"] == {}
