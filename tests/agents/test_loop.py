@@ -127,7 +127,7 @@ def test_three_faults_are_found_and_fixed(tmp_path: Path) -> None:
     async def what(client: Client) -> None:
         ask, fixed = partial(_asked, client), list[str]()
         while len(fixed) < len(FIXES):
-            report = await ask("run", command=["capture", *command])
+            report = await ask("capture", command=command)
             names = [*(one["rule"] for one in report["findings"]), *report.get("further", ())]
             rule = next(name for name in names if name in FIXES and name not in fixed)
             pages = await ask("select", path=report["measured"]["source"], parts=f"findings.{rule}")

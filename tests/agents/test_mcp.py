@@ -82,7 +82,8 @@ def test_a_client_lists_reads_pages_and_compares(folder: Path) -> None:
     async def what(client: Client) -> None:
         tools = {tool.name for tool in (await client.list_tools()).tools}
         assert tools >= {
-            "list_profiles", "report", "select", "source", "compare", "explain", "run", "try_change", "history"
+            "list_profiles", "report", "select", "source", "compare", "explain", "inspect", "bench", "run", "capture",
+            "try_change", "history",
         }  # fmt: skip
         files = json.loads(_text(await client.call_tool("list_profiles", {})))
         assert [Path(one["path"]).name for one in files["files"]] == ["after.json", "before.json"]
@@ -135,8 +136,8 @@ def test_sources_come_as_data(folder: Path) -> None:
 
 def test_nothing_runs_unless_it_is_allowed(folder: Path) -> None:
     async def what(client: Client) -> None:
-        for tool, given in (("run", {}), ("try_change", {"patch": "--- a\n+++ b\n"})):
-            ran = await client.call_tool(tool, {"command": ["run", "gpt2"], **given})
+        for tool in (*RUNNING, "try_change"):
+            ran = await client.call_tool(tool, {"command": ["gpt2"], "patch": "--- a\n+++ b\n"})
             assert ran.is_error and "--allow-run" in _text(ran)
         assert (await client.call_tool("history", {})).is_error  # there is no log
 
@@ -150,11 +151,12 @@ ODD_PATHS: list[Any] = [
     7, None, [], {}, True, 1e300, ["before.json"], {"path": 1},
 ]  # fmt: skip
 ODD_COMMANDS: list[Any] = [
-    [], ["data"], ["run"], ["RUN", "mlp"], ["--help"], ["capture", "--", "sh", "-c", "id"], ["bench", "gelu"],
-    ["run", "gpt2"], ["run", "mlp\0"], ["mcp", "/"], ["run", "mlp", "--out", "/tmp/x"], ["run", "mlp", "--out=/tmp/x"],
-    ["run", "mlp", "--on", "root@host"], ["run", "mlp", "--kernels", "/tmp"], ["--patch", "/etc/passwd", "--", "id"],
-    ["--before", "/", "--", "id"], ["--log=/tmp", "--", "id"], ["a" * 5000], "run mlp", None, 7, {}, [7], [None],
+    [], ["data"], ["run", "mlp"], ["MLP"], ["--help"], ["--", "sh", "-c", "id"], ["gelu"], ["gpt2"], ["mlp\0"], ["/"],
+    ["mlp", "--out", "/tmp/x"], ["mlp", "--out=/tmp/x"], ["mlp", "--on", "root@host"], ["mlp", "--kernels", "/tmp"],
+    ["--patch", "/etc/passwd", "--", "id"], ["--before", "/", "--", "id"], ["--log=/tmp", "--", "id"], ["a" * 5000],
+    ["../secret.ncu-rep"], ["/etc/x.ncu-rep"], "mlp", None, 7, {}, [7], [None],
 ]  # fmt: skip
+RUNNING = ("run", "capture", "bench", "inspect")
 
 
 def odd_calls() -> list[tuple[str, dict[str, Any]]]:
@@ -170,7 +172,8 @@ def odd_calls() -> list[tuple[str, dict[str, Any]]]:
         ]
         calls += [("list_profiles", {"folder": path})] if path != "" else []
     for command in ODD_COMMANDS:
-        calls += [("run", {"command": command}), ("try_change", {"command": command, "patch": "x"})]
+        calls += [(tool, {"command": command}) for tool in RUNNING]
+        calls += [("try_change", {"command": command, "patch": "x", "keep": keep}) for keep in (False, True, "x")]
     calls += [("list_profiles", {"page": page}) for page in (-1, 99, 1e300, "x", None, [])]
     calls += [("explain", {"finding": one}) for one in ("", "-h", "a b", "a" * 5000, "\0", None, 7, [], {})]
     calls += [("explain", {}), ("report", {}), ("no_such_tool", {}), ("", {"path": "before.json"})]
@@ -190,6 +193,12 @@ def test_odd_arguments_end_in_errors_and_the_server_lives(folder: Path, link: st
             assert result.is_error, (tool, given)
             assert not any(sign in _text(result) for sign in ("root:", "Traceback", "\x1b")), (tool, given)
         assert (await client.call_tool("select", {"path": "before.json", "parts": "kernels", "page": 99})).is_error
+        for uri in ("no-such", "../secret.json", "%2e%2e/secret.json", "/etc/passwd", link, "a%00b", ""):
+            with pytest.raises(MCPError) as error:
+                await client.read_resource(f"perfkit://report/{uri}")
+            assert "Traceback" not in str(error.value), uri
+        (read,) = (await client.read_resource("perfkit://report/before.json")).contents
+        assert json.loads(read.text)["of"] == "trace"
         assert not (await client.call_tool("list_profiles", {})).is_error
 
     _with(folder, what, "--allow-run", "perfkit run mlp *")
@@ -210,7 +219,7 @@ def test_a_long_command_reports_progress_and_is_cancelled(folder: Path) -> None:
         return found
 
     async def what(client: Client) -> None:
-        command = ["run", "mlp", "--steps", "100000", "--backend", "eager"]
+        command = ["mlp", "--steps", "100000", "--backend", "eager"]
         with anyio.move_on_after(120) as scope:
             async with anyio.create_task_group() as group:
                 group.start_soon(partial(client.call_tool, "run", {"command": command}, progress_callback=progress))
