@@ -117,7 +117,7 @@ JOBS = [
 
 
 def main() -> int:
-    """Run what is due, or show what is there; 1 when a job ended otherwise than it should."""
+    """Run the jobs that are missing, or show what is there; 1 when a job ended otherwise than it should."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--budget", type=float, default=60.0, metavar="MINUTES", help="60 by default")
     parser.add_argument("--out", type=Path, default=Path("runs/gpu-all"), help="where outputs and reports are kept")

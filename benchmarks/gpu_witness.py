@@ -1,7 +1,7 @@
 """Independent witnesses for `gpu_check.py`: what perfkit says of a GPU, found again in a few lines without its readers.
 
     python benchmarks/gpu_witness.py steps WORKLOAD BACKEND SETTINGS   step times by CUDA events, after a line on stdin
-    python benchmarks/gpu_witness.py program TRACE                     a program of somebody else under torch.profiler
+    python benchmarks/gpu_witness.py program TRACE                     any program under torch.profiler
 
 `kernel_ns` reads a trace with the json module alone. `steps` builds a workload through perfkit's public interface, and
 measures in a loop of its own. `program` imports nothing of perfkit.

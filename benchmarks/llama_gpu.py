@@ -158,9 +158,7 @@ def kernels(options: Any, scratch: Path) -> Iterator[Goal]:
     """The fastest right kernel of ours over PyTorch as models write it, and against a copy, with a cold cache."""
     largest = copied(options.device, LARGE)
     if largest:
-        say(
-            f"a large copy moves {largest / 1e12:.2f} TB/s, smaller ones less: a kernel is held against one of its size"
-        )
+        say(f"a large copy moves {largest / 1e12:.2f} TB/s, smaller ones less: a kernel is judged by one of its size")
     for name, (sizes, asked) in KERNELS.items():
         given = sizes if options.device != "cpu" else small(sizes)
         perfkit(options, "bench", name, "--sizes", given, "--device", options.device, "--dtype", options.dtype,

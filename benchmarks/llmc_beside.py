@@ -35,7 +35,7 @@ PERFKIT = [sys.executable, "-m", "perfkit"]
 STEP = re.compile(r"^step +\d+/\d+ .*\| ([\d.]+) ms \|", re.MULTILINE)
 STEPS, WARM = 60, 20
 MAGIC, VERSION, VOCABULARY = 20240520, 1, 50257  # of llm.c's token files
-BESIDE = {"sdpa": "cuDNN", "explicit": "plain"}  # perfkit's variant and the build of llm.c it is held against
+BESIDE = {"sdpa": "cuDNN", "explicit": "plain"}  # perfkit's variant and the build of llm.c that it is compared with
 
 # CUDA 13 takes a memory location where llm.c passes a device's number (only where memory is short).
 SINCE_CUDA_13 = """
@@ -157,7 +157,7 @@ def turn(programs: Mapping[str, Path], tokens: Path, batch: int, time: int, work
 
 
 def summary(turns: list[dict[str, float]]) -> list[str]:
-    """Each figure with all its turns and their median; then llmc's share of what it is held against."""
+    """Each figure with all its turns and their median; then llmc's share of the other's."""
     lines = []
     for name in turns[0]:
         values = [one[name] for one in turns]

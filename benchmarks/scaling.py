@@ -11,7 +11,7 @@ all is measured and predicted within 10 % for ddp, 15 % for fsdp and zero1; 1 so
 are left.
 
 The batch grows with the ranks (weak scaling), so that each does what the one did. On a CPU every rank has one core, as
-the single one has; more ranks than cores are measured, and not held against the prediction.
+the single one has; more ranks than cores are measured, and not compared with the prediction.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Exceptions of somebody else's code in one sentence: the file and line where it failed, and what it said.
+"""Exceptions of code outside of perfkit in one sentence: the file and line where it failed, and what it said.
 
-Somebody's code is what lies neither in perfkit nor in Python nor among the installed packages; the content of perfkit
-(workloads, kernels) counts as somebody's. Where none of it was running, the innermost installed package is named, but
+That is code neither in perfkit nor in Python nor among the installed packages; the content of perfkit
+(workloads, kernels) counts as such. Where none of it was running, the innermost installed package is named, but
 not PyTorch and the compilers, in which every failure of a model ends.
 """
 

@@ -166,7 +166,7 @@ class Coverage(msgspec.Struct, kw_only=True):
     bytes: float
     counters: float
     text: str  # the line that is printed
-    not_judged: str = ""  # a sentence on kernels that are held against no roof, and why
+    not_judged: str = ""  # a sentence on kernels that have no roof, and why
     uncosted: list[str] = []  # operators the model does not know, largest first
 
 

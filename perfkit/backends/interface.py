@@ -38,7 +38,7 @@ class Program(ABC):
 
     # True where hooks on the model's modules run at each forward, so that ranges by module are possible.
     keeps_modules: bool = False
-    # True where somebody will look at the outputs of the next step; otherwise a program may overwrite them.
+    # True where the outputs of the next step are read; otherwise a program may overwrite them.
     outputs_wanted: bool = True
     # The precision in which the optimizer computes and keeps its moments, such as "fp32"; "" for the parameters'.
     updates_in: str = ""
@@ -221,7 +221,7 @@ class AutogradProgram(Program):
         return step(lambda part, batch, run: run(batch))
 
     def _own(self, outputs: Outputs, loss: torch.Tensor | None) -> Result:
-        """A replay's result apart from the graph's memory; the outputs only where somebody wants them."""
+        """A replay's result apart from the graph's memory; the outputs only where they are wanted."""
         kept = forms.mapped(outputs, lambda tensor: tensor.clone()) if self.outputs_wanted else outputs
         return kept, None if loss is None else loss.clone()
 

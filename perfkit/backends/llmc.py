@@ -87,13 +87,13 @@ class RawProgram(Program):
         return outputs, loss
 
     def _way(self, batch: Batch) -> tuple[Batch, Callable[[Hashable, Callable[[], Any]], Any]]:
-        """The batch as the step gets it, and what runs its parts: their graphs, unless somebody listens."""
+        """The batch as the step gets it, and what runs its parts: their graphs, unless a listener is set."""
         if self.graphs is None or ranges.listening():
             return batch, lambda part, run: run()
         return self.graphs.inputs(batch), self.graphs.run
 
     def _loss(self, batch: Batch, outputs: torch.Tensor, scale: float = 1.0) -> tuple[torch.Tensor, torch.Tensor]:
-        """The outputs as they were, kept only where somebody wants them, and the loss, which overwrites them."""
+        """The outputs as they were, kept only where they are wanted, and the loss, which overwrites them."""
         kept = outputs.clone() if self.outputs_wanted else outputs
         return kept, self.step.loss(batch, scale)
 

@@ -7,7 +7,7 @@ import msgspec
 from perfkit.statistics import Estimate
 
 OK, WRONG, FAILED, UNAVAILABLE = "ok", "wrong", "failed", "unavailable"
-UNCHECKED = "unchecked"  # of results that nothing can be held against, such as random numbers
+UNCHECKED = "unchecked"  # of results that have no reference, such as random numbers
 WARM, COLD = "warm", "cold"
 
 

@@ -1,4 +1,4 @@
-"""The first steps of a backend: their results become the reference, or are held against it."""
+"""The first steps of a backend: their results become the reference, or are compared with it."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ SMALLER = "Take a smaller batch (-B) or sequence (-T), --recompute, or --dtype b
 
 
 def explained(error: Exception) -> RunFailed:
-    """An exception of somebody else's code as a sentence and, where it is known, the next step."""
+    """An exception of code outside of perfkit as a sentence and, where it is known, the next step."""
     wanted = re.search(r"(?i)tried to allocate (\d+(?:\.\d+)? ?\w+)", str(error))
     if not isinstance(error, RuntimeError | MemoryError) or not (wanted or "out of memory" in str(error)):
         return RunFailed(faults.sentence(error))

@@ -55,7 +55,7 @@ from perfkit.run_folder import (
 )
 
 RANKS_SHARE = (
-    "The ranks share this CPU: the kernels of rank 0 are held against what the threads of one rank reach alone, and "
+    "The ranks share this CPU: the kernels of rank 0 are judged by what the threads of one rank reach alone, and "
     "memory bandwidth is shared by all."
 )
 ROOMY = 0.5  # of a GPU's memory, that all members together may take as they prepare

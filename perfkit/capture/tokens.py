@@ -1,4 +1,4 @@
-"""The check of generated tokens: the reference writes its own into a folder, and a backend is held against them.
+"""The check of generated tokens: the reference writes its own into a folder, and a backend is compared with them.
 
 The reference decodes greedily without a cache, in higher precision. A backend generates freely, then follows the
 reference's tokens: so its logits are compared position by position whatever it chose, and its tokens up to the first

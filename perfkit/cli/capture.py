@@ -117,7 +117,7 @@ def capture(
         plan = _counters(odd, counter_set, clock_control, cache_control, time_limit, whole) if tool == JOINED else None
         _check(backend, odd)
         if on or remote_python:
-            return torch.capture_afar(context, on, remote_python, program, out, overwrite, form)
+            return torch.capture_elsewhere(context, on, remote_python, program, out, overwrite, form)
         return torch.capture(program, order, out, backend, overwrite, form, plan, not no_report)
     if on or remote_python:
         raise UsageError("--on is for --tool torch.", f"Run {tool} there, then `perfkit report` of its file.")

@@ -31,7 +31,7 @@ def eval_(
 ) -> int:
     """Evaluate a language model: the loss of tokens, or the accuracy of questions with several endings.
 
-    Each backend is held against the first one on the same tokens. Exit code 1: one of them failed.
+    Each backend is compared with the first one on the same tokens. Exit code 1: one of them failed.
     """
     from perfkit.cli.parts.output import Wanted, json_of, put
     from perfkit.cli.parts.shown import progress

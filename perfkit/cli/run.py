@@ -104,7 +104,7 @@ def run(
         options.alone(alone | {f"profiler {profiler}": profiler in ("ncu", "nsys")})
     if on or remote_python:
         folder = out or Path("runs") / f"{Path(workload).stem}-{time.strftime('%Y%m%d-%H%M%S')}"
-        return _afar(context, on, remote_python, folder, overwrite, answer, annotate)
+        return _elsewhere(context, on, remote_python, folder, overwrite, answer, annotate)
 
     chosen = loader.find(workload)
     given["sequence_length"] = options.prompt_length(prompt, given["generate"], given["sequence_length"])
@@ -163,14 +163,14 @@ def _record(
     return session.nsight_problems
 
 
-def _afar(
+def _elsewhere(
     context: typer.Context, host: str, python: str, folder: Path, overwrite: bool, as_json: Json | None, annotate: bool
 ) -> int:
     """Record on another machine, and report here."""
-    from perfkit.cli.parts import afar, shown
+    from perfkit.cli.parts import elsewhere, shown
     from perfkit.cli.parts.reported import RunReport, in_run
 
-    code, brought = afar.do(context, host, python, folder, overwrite)
+    code, brought = elsewhere.do(context, host, python, folder, overwrite)
     if not brought:
         return code
     with shown.progress() as progress:

@@ -11,7 +11,7 @@
 
 How many launches there are, `perfkit.compare.stopping` says.
 
-Which side begins is drawn by lot for each launch, from a fixed seed: where two sides are the same program, either sign
+The side that begins is random for each launch, from a fixed seed: where two sides are the same program, either sign
 of the difference is as likely, whatever the machine does, and the signed ranks are exact. Turns as long as the first
 launch's, in all launches, would break that: on a busy machine it took 66 steps a turn of one side and 10 of its equal,
 and medians of many steps and of few differ where the times are skewed.

@@ -185,7 +185,7 @@ def _rounds_agree(ceilings: Ceilings) -> SelfCheck:
 def _long_enough(ceiling: Ceiling, device: str) -> bool:
     """Return whether one pass over the working set takes as long as the shortest launch that is judged on a GPU.
 
-    Shorter ones vary from round to round with how launches follow each other, and no kernel is held against them.
+    Shorter ones vary from round to round with how launches follow each other, and no kernel is judged by them.
     """
     return device == "cpu" or not ceiling.working_set or ceiling.working_set / ceiling.value >= SHORTEST_JUDGED_S
 

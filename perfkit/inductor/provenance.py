@@ -332,7 +332,7 @@ def _base(node: Any) -> Any:
 
 
 def _leaves(node: Any, inside: set[Any]) -> bool:
-    """True where somebody outside of the group uses a node, itself or as a view."""
+    """True where a node outside of the group uses a node, itself or as a view."""
     return any(user not in inside and (not is_view(user) or _leaves(user, inside)) for user in node.users)
 
 

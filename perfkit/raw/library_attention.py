@@ -98,7 +98,7 @@ class LibraryAttention:
         self._operators, self._at_once = operators, at_once
         self._gradients: Sequence[Tensor] = ()
         self._captured: set[Arena] = set()  # layers whose results lie where graphs read them
-        # y and lse of each layer's arena, and those of a step that somebody watches, which replays nothing.
+        # y and lse of each layer's arena, and those of a watched step, which replays nothing.
         self._results: dict[Arena, tuple[Tensor, Tensor]] = {}
         self._watched: dict[Arena, tuple[Tensor, Tensor]] = {}
 

@@ -80,7 +80,7 @@ _MARKER = re.compile(r" *((\d+\.|·|→) )?")
 
 
 def _indents(text: str) -> tuple[int, int]:
-    """The spaces that a paragraph begins with, and how much farther in its next lines stand: after a list's marker."""
+    """The spaces that a paragraph begins with, and the further indent of its next lines: after a list's marker."""
     found = _MARKER.match(text)
     assert found is not None  # it matches nothing too
     marker = found[1] or ""
@@ -124,7 +124,7 @@ def _section(section: Section, width: int) -> Iterator[Cell | Table]:
         yield section.table.of_text
     for figure in section.figures:
         if figure.series[0].line == "stack":
-            continue  # areas upon one another are for a browser
+            continue  # stacked areas are for a browser
         yield Cell("")
         yield from map(Cell, textplot.lines(figure, width))
     yield from (Cell(note, "dim") for note in section.notes)

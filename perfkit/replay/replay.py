@@ -207,7 +207,7 @@ def is_random(recipe: Recipe) -> bool:
 
 
 def _expected(recipe: Recipe, values: Values, maker: rebuilt.Maker) -> tuple[Values, str]:
-    """The results in fp64; none, and why, where they cannot be held against fp64."""
+    """The results in fp64; none, and why, where they cannot be compared with fp64."""
     if "source" in recipe:
         return {}, "nothing in fp64 computes what a generated kernel does"
     if is_random(recipe):

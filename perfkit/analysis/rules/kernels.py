@@ -31,7 +31,7 @@ _UNTOLD = "The report does not say why: `ncu --set full` collects stall reasons,
 def _below_roof(rule: Rule, case: Case) -> Iterator[Finding]:
     """Kernel groups that nothing explains, by kind and bound: what reaching their roofs would save.
 
-    In a report of Nsight Compute each kernel is somebody's own: they stay apart.
+    In a report of Nsight Compute each kernel is one of the user's: they stay apart.
     """
     report = case.report
     buckets: dict[tuple[str, str, str], list[Group]] = {}

@@ -32,7 +32,7 @@ class Reference:
 
 
 def checked_steps(settings: Settings) -> int:
-    """Return the number of first steps that are held against the reference's."""
+    """Return the number of first steps that are compared with the reference's."""
     return correctness.CHECKED_STEPS if settings.training else 1
 
 

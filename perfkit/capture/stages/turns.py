@@ -21,7 +21,7 @@ def time_in_turns(members: Sequence[Member], settings: Settings, progress: Progr
     for member in members:
         guarded(member, partial(_warm, member, settings.warmup, progress))
     rounds = min(ROUNDS, settings.steps) if len(members) > 1 else 1
-    settle = SETTLE_STEPS if len(members) > 1 else 0  # the turn before left the caches to somebody else
+    settle = SETTLE_STEPS if len(members) > 1 else 0  # the turn before left the caches to another process
     with Watch() if settings.device != "cpu" else nullcontext() as watch:
         for index, steps in enumerate(shares(settings.steps, rounds)):
             for member in members if index % 2 == 0 else list(reversed(members)):

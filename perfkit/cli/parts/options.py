@@ -15,7 +15,7 @@ import typer
 from perfkit import settings
 from perfkit.settings import MEASURE, WORK
 
-AFAR = "On another machine"
+ELSEWHERE = "On another machine"
 NCU = "Nsight Compute"
 LIST = "One or several, separated by commas."
 
@@ -85,11 +85,11 @@ On = Annotated[
         "--on",
         metavar="USER@HOST",
         help="Work on this machine, over ssh, with the files of this folder; the report is made here.",
-        rich_help_panel=AFAR,
+        rich_help_panel=ELSEWHERE,
     ),
 ]
 RemotePython = Annotated[
-    str, typer.Option(help="The Python to use there, or its environment's folder.", rich_help_panel=AFAR)
+    str, typer.Option(help="The Python to use there, or its environment's folder.", rich_help_panel=ELSEWHERE)
 ]
 Lines = Annotated[
     bool | None,

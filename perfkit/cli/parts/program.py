@@ -47,7 +47,7 @@ def capture(
     return code or int(unusable or lacking)
 
 
-def capture_afar(
+def capture_elsewhere(
     context: typer.Context,
     host: str,
     python: str,
@@ -57,11 +57,11 @@ def capture_afar(
     form: Wanted,
 ) -> int:
     """The same on another machine: the program runs there with our streams, and the report is made here."""
-    from perfkit.cli.parts import afar
+    from perfkit.cli.parts import elsewhere
     from perfkit.cli.parts.reported import program_report
 
     folder = out or _folder(command)
-    code, brought = afar.do(context, host, python, folder, overwrite, heard=True)
+    code, brought = elsewhere.do(context, host, python, folder, overwrite, heard=True)
     unusable = brought and program_report(folder, form)
     return code or int(unusable)
 

@@ -136,7 +136,7 @@ def _at(call: Call, place: int) -> Argument | str:
 
 
 def _kept_by(block_mask: object, dense: int) -> float | None:
-    """Pairs of one head that a block mask keeps: a number where somebody read it from the mask's tensors."""
+    """Pairs of one head that a block mask keeps: a number where it was read from the mask's tensors."""
     if isinstance(block_mask, float):
         return block_mask
     return dense if is_dense(block_mask) else None

@@ -7,7 +7,7 @@ import msgspec
 
 class Series(msgspec.Struct, kw_only=True):
     """One line of a figure, with intervals [low, high] where known; `line` is solid, dash (a level), points or
-    stack (an area upon those before it)."""
+    stack (an area on top of those before it)."""
 
     name: str
     x: list[float]

@@ -1,4 +1,4 @@
-"""llm.c's debug state: one batch, and what a GPT-2 made of it, for another implementation to be held against.
+"""llm.c's debug state: one batch, and what a GPT-2 made of it, for another implementation to be compared with.
 
     header  [0] 20240327, [1] version, [2] B, [3] T
     body    x int32 (B, T), y int32 (B, T), logits fp32 (B, T, V), loss fp32, gradients fp32 in the checkpoint's order
