@@ -81,7 +81,7 @@ def test_a_damaged_manifest(run_cli, tmp_path, content):
 
 def test_a_folder_that_is_no_run(run_cli, tmp_path):
     assert "is not a run folder" in mistake(run_cli(["report", tmp_path]))
-    assert "no run folder" in mistake(run_cli(["tensorboard", tmp_path]))
+    assert "neither a run folder nor a profile" in mistake(run_cli(["tensorboard", tmp_path]))
 
 
 def test_a_run_of_a_newer_version(run_cli, tmp_path):

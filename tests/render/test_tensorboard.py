@@ -54,7 +54,7 @@ def server(run_folder: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
 
 
 def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no run folder and holds none"):
+    with pytest.raises(InputError, match="neither a run folder nor a profile"):
         tensorboard.check(tmp_path)
     with pytest.raises(InputError, match="is not a folder"):
         tensorboard.check(tmp_path / "nothing")
