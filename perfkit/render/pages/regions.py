@@ -9,13 +9,14 @@ import numpy as np
 
 from perfkit import units
 from perfkit.analysis.words import percent
-from perfkit.instructions.regions import COARSE, Launch, Multiprocessor, Records, Region
+from perfkit.instructions.regions import COARSE, Launch, Multiprocessor, Records
 from perfkit.render.cells import Table, clean, figures, table, words
 from perfkit.render.page import Page, Section
 from perfkit.render.pages.figures import Figure, Series
+from perfkit.render.textplot import sparkline
 
 SHOWN = 10
-_BINS = 160
+_BINS, _COLUMNS = 160, 24
 _SERIES = 7  # regions with a colour of their own
 _UNEVEN = 0.1  # of a region's mean over multiprocessors: a longer one is said
 
@@ -26,7 +27,7 @@ def page(path: str, launch: Launch, records: Records, rows: int | None = SHOWN) 
         title=f"Regions of a kernel in {clean(path, 80)}",
         verdict=_verdict(launch),
         sections=[
-            Section(table=_regions(launch.regions[:rows])),
+            Section(table=_regions(launch, records, rows)),
             Section(table=_multiprocessors(launch.by_sm, rows)),
             Section(figures=[_over_time(launch, records), _by_multiprocessor(launch, records)]),
         ],
@@ -77,7 +78,9 @@ def _warnings(launch: Launch) -> list[str]:
     return made
 
 
-def _regions(regions: list[Region]) -> Table:
+def _regions(launch: Launch, records: Records, rows: int | None) -> Table:
+    regions, edges = launch.regions[:rows], np.linspace(0, launch.span_ns or 1.0, _COLUMNS + 1)
+    courses = [_warps(records, records.name == one.name, edges) for one in regions]
     return table(
         "Regions by the time of their warps",
         words("region", [one.name for one in regions], name=True),
@@ -85,9 +88,10 @@ def _regions(regions: list[Region]) -> Table:
         figures("warp time", [one.warp_ns for one in regions], "ns"),
         figures("share", [one.share for one in regions], "%"),
         figures("a record", [one.mean_ns for one in regions], "ns"),
-        figures("multiprocessor, mean", [one.sm_ns for one in regions], "ns"),
+        figures("a multiprocessor", [one.sm_ns for one in regions], "ns"),
         figures("least", [one.least_ns for one in regions], "ns", priority=1),
         figures("most", [one.most_ns for one in regions], "ns", priority=1),
+        words("its warps over time", [sparkline(one, _COLUMNS, 0.0) for one in courses], priority=1),
         notes=[
             "Warp time is summed over warps. The other times are of a multiprocessor: how long any of its warps is in "
             "the region. A region around others contains theirs."
