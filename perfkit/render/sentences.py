@@ -66,9 +66,12 @@ def coverage(backend: BackendReport) -> str:
     if backend.coverage is None:
         return ""
     text = clean(backend.coverage.text, SENTENCE)
-    unknown = ", ".join(clean(name, 60) for name in backend.coverage.uncosted[:5])
-    more = len(backend.coverage.uncosted) - 5
-    text += f" Without a cost: {unknown}{f' and {more} more' if more > 0 else ''}." if unknown else ""
+    names = backend.coverage.uncosted
+    if names:
+        more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+        own = any("aten::" not in name for name in names)  # a kernel or an operator that is not PyTorch's
+        hint = " (perfkit.register_cost gives them one)" if own else ""
+        text += f" Without a cost: {', '.join(clean(name, 60) for name in names[:5])}{more}{hint}."
     return f"{text} {clean(backend.coverage.not_judged, SENTENCE)}".strip()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from perfkit import table
@@ -125,3 +126,12 @@ def test_a_real_report_says_what_it_does_not_judge() -> None:
     assert profiles.kernel(basic, "fma_chains").withheld == UNCOUNTED  # its work is not in a basic report
     assert profiles.kernel(basic, "copy_strided").efficiency == pytest.approx(0.548, abs=1e-3)
     assert "1 kernel call (291.5 µs, 19 % of the kernel time) is not judged" in of_basic
+
+
+@pytest.mark.parametrize(("names", "hint"), [(["scale_all", "aten::mm"], True), (["aten::mm"], False)])
+def test_a_kernel_of_ones_own_without_a_cost_is_named_with_the_way_to_give_it_one(names: list[str], hint: bool) -> None:
+    backend = profiles.backend(profiles.ncu("full.raw.csv"))
+    assert backend.coverage is not None
+    known = msgspec.structs.replace(backend, coverage=msgspec.structs.replace(backend.coverage, uncosted=names))
+    text = sentences.coverage(known)
+    assert f"Without a cost: {', '.join(names)}" in text and ("perfkit.register_cost" in text) is hint
