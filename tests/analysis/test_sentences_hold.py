@@ -186,9 +186,20 @@ def test_one_long_gap_has_the_name_of_what_ran_in_it() -> None:
     assert one.saving_ns == pytest.approx(600e3) and "CUDA graph" not in one.remedy
     [other] = [f for f in found if f is not one]
     assert other.saving_ns == pytest.approx(20e3) and "CUDA graph" in other.remedy
+    long = [{"ns": ns, "name": "train.py(3): step", "cause": "Python"} for ns in (500e3, 600e3, 500e3)]
+    found = report([on_gpu(380)], 1000, None, gaps=[gap("Python", 1600)], steps=3, long_gaps=long).findings
+    [one] = [f for f in found if f.title.startswith("3 gaps of up to 600.0 µs: the host is in train.py(3): step")]
+    assert one.time_ns == pytest.approx(1600e3 / 3) and not [f for f in found if f.title.startswith("One gap")]
     first = [{"ns": 600e3, "name": "hipLaunchKernel", "cause": "launch"}]
     found = named(report([on_gpu(400)], 1000, None, gaps=[gap("launch", 600)], long_gaps=first))["gpu-idle"]
     assert "first use of a kernel" in found.remedy
+
+
+@pytest.mark.parametrize(("call", "graphs"), [("hipLaunchKernel", True), ("urEnqueueKernelLaunch", False)])
+def test_a_device_without_graphs_is_not_told_to_take_them(call: str, graphs: bool) -> None:
+    calls = [{"name": call, "count": 1, "ns": 1000}]
+    found = named(report([on_gpu(400)], 1000, None, gaps=[gap("Python", 600)], api=calls))["gpu-idle"]
+    assert ("CUDA graph" in found.remedy) == graphs and "larger batch" in found.remedy
 
 
 def test_rows_of_activations_have_no_dense_gradients() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Generator, Iterator
+from typing import Any
 
 import msgspec
 
@@ -38,6 +39,7 @@ _AROUND_GRAPHS = (
     "Most of the kernels are replayed by CUDA graphs. Take more of the step into one graph, and prepare what it needs "
     "(copies, random numbers) on another stream while it runs; a larger batch lengthens what a launch brings."
 )
+_WITHOUT_GRAPHS = "Launch less, or ahead: a larger batch, torch.compile, fused and foreach operators."
 _ELSEWHERE = (WAIT, COPY, ALLOCATION)  # calls whose time other findings are about
 _LONG_CALL = 10e6  # ns: no call that only launches or allocates takes as long in a step that repeats
 _MUCH = 0.1  # of the step
@@ -63,7 +65,7 @@ def _idle(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
             ),
             sum(gap.time_ns for gap in gaps),
             saving,
-            remedy=_AROUND_GRAPHS if _mostly_replayed(case) else "",
+            remedy=_AROUND_GRAPHS if _mostly_replayed(case) else "" if _has_graphs(case) else _WITHOUT_GRAPHS,
         )
     if account.other_ns > _UNTOLD * account.profiled_step_ns:
         share = percent(account.other_ns / account.profiled_step_ns)
@@ -71,9 +73,13 @@ def _idle(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
 
 
 def _long(rule: Rule, case: Case, account: Accounting, gaps: list[Gap]) -> Generator[Finding, None, list[Gap]]:
-    """A finding for each single long gap, by what ran in it; the gaps without these."""
-    for one in case.facts.get("long_gaps") or []:
-        took = case.per_step(one["ns"])
+    """A finding for the long gaps in which the same ran; the gaps without these."""
+    for alike in _alike(case.facts.get("long_gaps") or []):
+        one, longest = alike[0], units.text(max(gap["ns"] for gap in alike), "ns")
+        words, where = f"One gap of {longest}", "at a stretch"
+        if alike[1:]:
+            words, where = f"{len(alike)} gaps of up to {longest}", "in them"
+        took = case.per_step(sum(gap["ns"] for gap in alike))
         gap = next((g for g in gaps if g.cause == one["cause"]), None)
         if gap is None or not one["name"] or case.of_step(took) < _MUCH:
             continue
@@ -81,8 +87,8 @@ def _long(rule: Rule, case: Case, account: Accounting, gaps: list[Gap]) -> Gener
         saving, of = most_of(account, [msgspec.structs.replace(gap, time_ns=part)], case.report.device, _held(case))
         yield rule.finding(
             case,
-            f"One gap of {units.text(one['ns'], 'ns')}: the host is in {cropped(one['name'])}",
-            f"No kernel runs in {percent(took / account.profiled_step_ns)} of the {profiled_of(case)} at a stretch, "
+            f"{words}: the host is in {cropped(one['name'])}",
+            f"No kernel runs in {percent(took / account.profiled_step_ns)} of the {profiled_of(case)} {where}, "
             f"most of it by {one['cause']}. {of}",
             part,
             saving,
@@ -91,6 +97,14 @@ def _long(rule: Rule, case: Case, account: Accounting, gaps: list[Gap]) -> Gener
         left = msgspec.structs.replace(gap, time_ns=gap.time_ns - part, share=gap.share * (1 - part / gap.time_ns))
         gaps = [left if g is gap else g for g in gaps if g is not gap or left.time_ns > 0]
     return gaps
+
+
+def _alike(gaps: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    """The gaps in which the same ran for the same cause, together: a gap may come in each step."""
+    found: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for one in gaps:
+        found.setdefault((one["name"], one["cause"]), []).append(one)
+    return list(found.values())
 
 
 def _of_gap(one: dict[str, str]) -> str:
@@ -104,6 +118,12 @@ def _mostly_replayed(case: Case) -> bool:
     """Return whether most of what the GPU did was replayed by CUDA graphs: it is launched at once as it is."""
     replays = case.facts.get("replays")
     return replays is not None and 2 * replays["activities"] > len(case.frame)
+
+
+def _has_graphs(case: Case) -> bool:
+    """Return whether the calls are those of CUDA or HIP, which have graphs; of no calls it is assumed."""
+    calls = [call["name"] for call in case.facts.get("api") or []]
+    return not calls or any(name.startswith(("cu", "hip")) for name in calls)
 
 
 def _held(case: Case) -> float:
