@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 from perfkit.errors import PerfkitError, UsageError
 from perfkit.programs import profiler
 from perfkit.programs.order import Order, Result
+from perfkit.programs.steps import MARK
 
 if TYPE_CHECKING:
     from perfkit.api import Reading
@@ -68,7 +69,6 @@ class Profile:
         import torch  # noqa: F401
 
         from perfkit.programs.recorder import Recorder
-        from perfkit.programs.steps import MARK
         from perfkit.programs.watch import Watcher
 
         self._scratch = tempfile.TemporaryDirectory(prefix="perfkit-profile-")
@@ -79,7 +79,7 @@ class Profile:
     def step(self) -> None:
         """A step of the loop is over."""
         if self._watcher is not None:
-            self._watcher.mark()
+            self._watcher.signal(MARK, 0)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

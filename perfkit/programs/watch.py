@@ -22,7 +22,7 @@ from perfkit.programs.others import OtherProfilers
 from perfkit.programs.patches import Patches
 from perfkit.programs.recorder import DONE, LINING, RECORDING, STARTING, WARMING, Recorder, captures_graph
 from perfkit.programs.shortage import Shortage
-from perfkit.programs.steps import BARE, CALL, ITERATION, MARK, OPTIMIZER, REPLAY, REQUEST, StepFinder
+from perfkit.programs.steps import BARE, CALL, ITERATION, OPTIMIZER, REPLAY, REQUEST, StepFinder
 from perfkit.programs.threads import Owner, Thread, Threads
 from perfkit.programs.turns import key_of, role_of
 from perfkit.programs.wrappers import Wrappers
@@ -139,14 +139,7 @@ class Watcher:
     def note_held(self, optimizer: torch.optim.Optimizer) -> None:
         """Note what the models and an optimizer hold, where allocations are recorded."""
 
-        def act() -> None:
-            self.recorder.held.note(held.named(*self.models.tensors(), [optimizer]))
-
-        self._guarded(act)
-
-    def mark(self) -> None:
-        """The program says that a step is over."""
-        self.signal(MARK, 0)
+        self._guarded(lambda: self.recorder.held.note(held.named(*self.models.tensors(), [optimizer])))
 
     def safe_now(self) -> None:
         """A backward pass is over, in which a step may have ended: optimizers that step as gradients arrive."""
@@ -242,12 +235,11 @@ class Watcher:
         self.steps.fix()
         if self.steps.waited:
             self.recorder.result.notes.append(facts.NO_OPTIMIZER_STEP)
-        serves = self.steps.kind == ITERATION
-        if self.steps.kind == REPLAY or serves:
+        if self.steps.kind in (REPLAY, ITERATION):
             # A graph holds all passes, and nothing tells its kernels apart; the passes of an engine are its phases.
             self.recorder.outer_pass = ""
         # The graph of a compiled model runs once in a call, and that is how its calls are told apart.
-        thread.marks.calls_are_forward = self.models.wrappers_are_models and not serves
+        thread.marks.calls_are_forward = self.models.wrappers_are_models and self.steps.kind != ITERATION
         thread.marks.training = self.steps.kind == OPTIMIZER
         self.models.complete()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import random
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -225,17 +224,9 @@ def test_the_database_of_rocprofv3(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("count", [15, pytest.param(100, marks=pytest.mark.full)])
 def test_a_damaged_database_is_a_sentence(count: int, tmp_path: Path) -> None:
-    path, chance = tmp_path / "7_results.db", random.Random(3)
+    path = tmp_path / "7_results.db"
     _database(path)
-    whole = path.read_bytes()
-    said: list[str] = []
-    for _ in range(count):
-        path.write_bytes(mutations.of_bytes(whole, chance)[1])
-        try:
-            read(path)
-        except InputError as error:
-            said.append(str(error))
-    assert all(text and "\n" not in text for text in said)
+    mutations.sentences(path, path.read_bytes(), count, seed=3)
 
 
 def _counters(*left_out: str) -> str:
@@ -278,13 +269,4 @@ def test_counters_that_are_missing_leave_amounts_unknown(tmp_path: Path) -> None
 )
 def test_damage_is_a_sentence(tmp_path: Path, source: str) -> None:
     """Bytes changed, taken out and doubled: a table or an `InputError`, nothing else."""
-    chance, whole = random.Random(0), source.encode()
-    said: list[str] = []
-    for i in range(100):
-        at, length = chance.randrange(len(whole)), chance.randrange(1, 40)
-        part = [bytes([chance.randrange(256)]), b"", whole[at : at + length] * 2][i % 3]
-        try:
-            _read(tmp_path / "damaged.csv", whole[:at] + part + whole[at + length * (i % 3 > 0) + (i % 3 == 0) :])
-        except InputError as error:
-            said.append(str(error))
-    assert all(text and "\n" not in text for text in said)
+    mutations.sentences(tmp_path / "damaged.csv", source.encode(), 100, seed=0)

@@ -9,7 +9,10 @@ import sqlite3
 import struct
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+from perfkit.errors import InputError
+from perfkit.readers import read
 from tests.support.readers.ncu_reports import varint
 
 HOSTILE = (
@@ -82,6 +85,20 @@ def of_bytes(data: bytes, r: random.Random) -> tuple[str, bytes]:
     damaged = bytearray(data)
     change(damaged, r)
     return change.__name__.strip("_"), bytes(damaged)
+
+
+def sentences(path: Path, whole: bytes, count: int, seed: int, read: Callable[[Path], Any] = read) -> list[str]:
+    """The errors, one line each, by which `read` refuses damaged copies of `whole` at `path`; it may fail in no other
+    way."""
+    chance, said = random.Random(seed), list[str]()
+    for _ in range(count):
+        path.write_bytes(of_bytes(whole, chance)[1])
+        try:
+            read(path)
+        except InputError as error:
+            said.append(str(error))
+    assert all(text and "\n" not in text for text in said)
+    return said
 
 
 # --- reports of Nsight Compute
