@@ -13,7 +13,9 @@ from collections.abc import Iterator
 _NOTICES = re.compile(
     rb"^(USDT:.*profiler_(start|stop)|"
     rb"(\w+:[-\d :]+[\w.]+:\d+\] )?ERROR: External init callback must run in same thread|"
-    rb"(INFO|WARNING|STAGE|ERROR):[-\d :]+[\w.]+\.cpp:\d+\])"
+    rb"(INFO|WARNING|STAGE|ERROR):[-\d :]+[\w.]+\.cpp:\d+\]|"
+    # PyTorch's own, of ranges that are open when it stops, or that other threads open just then.
+    rb"\[W[\d :.]+ (collection|profiler_\w+|kineto_\w+|observer|record_function)\.cpp:\d+\])"
 )
 _lock = threading.Lock()
 
