@@ -11,7 +11,7 @@ from mcp.server.mcpserver.exceptions import ToolError
 
 from perfkit.agents.process import Ended
 from perfkit.errors import PerfkitError
-from perfkit.render.cells import clean
+from perfkit.render.cells import clean, clean_all
 
 LARGEST = 4096
 _AROUND = 300  # bytes of an answer that are not its page
@@ -65,15 +65,7 @@ def _pages(text: str) -> list[str]:
 
 def cleaned(text: str) -> str:
     """JSON with its texts made safe to show: control characters become escapes that stay when it is read."""
-    return as_json(_clean(json.loads(text)))
-
-
-def _clean(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {clean(key, len(key)): _clean(one) for key, one in value.items()}
-    if isinstance(value, list):
-        return [_clean(one) for one in value]
-    return clean(value, len(value)) if isinstance(value, str) else value
+    return as_json(clean_all(json.loads(text)))
 
 
 def together(lines: Sequence[str]) -> str:

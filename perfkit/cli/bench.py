@@ -88,7 +88,7 @@ def bench(
         Path | None, typer.Option(help="Folder for bench-OP.html, .md and .json.", rich_help_panel=OUTPUT)
     ] = None,
     as_json: options.AsJson = False,
-    brief: options.Brief = False,
+    brief: options.Brief = None,
 ) -> int:
     """Check every implementation of an operation against fp64, then time it beside PyTorch, with warm and cold caches.
 

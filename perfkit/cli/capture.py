@@ -88,7 +88,7 @@ def capture(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing report at --out.")] = False,
     limit: options.Limit = None,
     as_json: options.AsJson = False,
-    brief: options.Brief = False,
+    brief: options.Brief = None,
     on: options.On = "",
     remote_python: options.RemotePython = "",
     no_report: options.NoReport = False,

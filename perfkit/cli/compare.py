@@ -110,7 +110,7 @@ def compare(
     ] = False,
     limit: options.Limit = None,
     as_json: options.AsJson = False,
-    brief: options.Brief = False,
+    brief: options.Brief = None,
     as_markdown: Annotated[
         bool, typer.Option("--markdown", help="Print Markdown for a pull request.", rich_help_panel=OUTPUT)
     ] = False,

@@ -8,7 +8,7 @@ from perfkit.cli.parts import options
 def history(
     log: options.TryLog = None,
     as_json: options.AsJson = False,
-    brief: options.Brief = False,
+    brief: options.Brief = None,
 ) -> None:
     """Show the tries of a log, by machine and command: times of different machines are never compared."""
     from perfkit.cli.parts.output import Wanted, json_of, put

@@ -64,7 +64,7 @@ def inspect(
         ),
     ] = None,
     as_json: options.AsJson = False,
-    brief: options.Brief = False,
+    brief: options.Brief = None,
 ) -> None:
     """Show what compilers generated: for kernels in C, CUDA and Triton, and for workloads.
 

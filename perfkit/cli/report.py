@@ -32,7 +32,7 @@ def report(
     ] = False,
     limit: options.Limit = None,
     as_json: options.AsJson = False,
-    brief: options.Brief = False,
+    brief: options.Brief = None,
     select: Annotated[
         str, typer.Option(help="Parts of the report as JSON, such as kernels[:10],findings.gpu-idle,modules.h.*.")
     ] = "",

@@ -77,7 +77,7 @@ def run(
         ),
     ] = False,
     as_json: options.AsJson = False,
-    brief: options.Brief = False,
+    brief: options.Brief = None,
     on: options.On = "",
     remote_python: options.RemotePython = "",
     no_report: options.NoReport = False,

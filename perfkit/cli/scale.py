@@ -38,7 +38,7 @@ def scale(
     backend: Annotated[str, typer.Option(help="The run's backend to predict from; default: its first.")] = "",
     out: Annotated[Path | None, typer.Option(help="Folder for scale.html, scale.md and scale.json.")] = None,
     as_json: options.AsJson = False,
-    brief: options.Brief = False,
+    brief: options.Brief = None,
 ) -> int:
     """Foretell step time, throughput, efficiency and memory on more ranks, from the kernels of one.
 

@@ -48,7 +48,7 @@ def try_(
     log: options.TryLog = None,
     out: Annotated[Path | None, typer.Option(help="Folder for try.html, .md and .json.")] = None,
     as_json: options.AsJson = False,
-    brief: options.Brief = False,
+    brief: options.Brief = None,
 ) -> int:
     """Try a change: run a program before and after it in turns, check its results, and accept or reject it.
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from perfkit import units
 from perfkit.analysis.words import apart
@@ -84,6 +85,15 @@ def clean(text: str, limit: int = NAME_LIMIT) -> str:
     if short.isprintable():
         return short
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in short)
+
+
+def clean_all(value: Any) -> Any:
+    """Return plain data with all of its texts safe to print, and whole."""
+    if isinstance(value, dict):
+        return {clean(key, len(key)): clean_all(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [clean_all(one) for one in value]
+    return clean(value, len(value)) if isinstance(value, str) else value
 
 
 def words(

@@ -34,6 +34,14 @@ def _numbers(value: Any) -> Iterator[float]:
         yield value
 
 
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, dict | list):
+        for one in value.values() if isinstance(value, dict) else value:
+            yield from _texts(one)
+    elif isinstance(value, str):
+        yield value
+
+
 def _data(report: Report) -> dict[str, Any]:
     return json.loads(plain.render(report))
 
@@ -79,7 +87,12 @@ def test_an_answer_is_short_and_says_nothing_else(name: str) -> None:
     assert said.pop("schema") == brief.SCHEMA
     assert set(_numbers(said)) <= set(_numbers(_data(report)))
     assert len(said["backends"]) + left.get("backends", 0) == len(report.backends)
-    assert not any(ord(character) < 32 for character in text.rstrip("\n"))
+    assert all(one.isprintable() for one in _texts(said))
+    plain = brief.render(of_report(report), as_text=True)
+    assert len(plain.encode()) <= brief.LARGEST and plain.count("\n") > 10
+    assert all(line.isprintable() for line in plain.splitlines())
+    values = [line.rpartition(": ")[2] for line in plain.splitlines() if "_ns: " in line]
+    assert values and {float(one) for line in values for one in line.split(", ")} <= set(_numbers(_data(report)))
 
 
 def test_the_largest_savings_come_first() -> None:

@@ -28,7 +28,10 @@ SkipUnavailable = Annotated[
     typer.Option("--skip-unavailable", help="Continue without backends that cannot run here.", rich_help_panel=MEASURE),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print as JSON.")]
-Brief = Annotated[bool, typer.Option("--brief", help="Print at most 4 KB of JSON: verdict and largest findings.")]
+Brief = Annotated[
+    bool | None,
+    typer.Option("--brief/--brief-text", help="Print at most 4 KB of JSON, or text: verdict and largest findings."),
+]
 Limit = Annotated[int | None, typer.Option(help="Rows of each table in the terminal; 0 for all.")]
 OwnKernels = Annotated[list[Path] | None, typer.Option(help="A folder of your own kernels (repeatable).")]
 Launches = Annotated[

@@ -16,27 +16,34 @@ NO_FILES = "No files were written: --out FOLDER writes the report as HTML and mo
 
 @dataclass(frozen=True)
 class Json:
-    """JSON on stdout instead of text: all of a result, the parts that `select` names, or a `brief` answer."""
+    """JSON on stdout instead of text: all of a result, the parts that `select` names, or a `brief` answer.
+
+    The brief answer can be text, too.
+    """
 
     select: str = ""
     brief: bool = False
+    as_text: bool = False
 
     def text(self, output: Output) -> str:
         """Return what is printed of `output`. Raises `UsageError` for an unknown path."""
         from perfkit.render import brief, json, select
 
         if self.brief:
-            return brief.render(output)
+            return brief.render(output, self.as_text)
         return select.render(json.render(output.record), self.select) if self.select else json.render(output.record)
 
 
-def json_of(as_json: bool, brief: bool = False, select: str = "") -> Json | None:
-    """Return what `--json`, `--brief` and `--select` ask for; None for text. Raises `UsageError` for two of them."""
+def json_of(as_json: bool, brief: bool | None = None, select: str = "") -> Json | None:
+    """Return what `--json`, `--brief` and `--select` ask for; None for text. Raises `UsageError` for two of them.
+
+    `brief` is False for the answer as text.
+    """
     from perfkit.errors import UsageError
 
-    if brief and (as_json or select):
+    if brief is not None and (as_json or select):
         raise UsageError("--brief is JSON of its own.", "Leave out --json and --select.")
-    return Json(select, brief) if as_json or brief or select else None
+    return Json(select, brief is not None, brief is False) if as_json or brief is not None or select else None
 
 
 @dataclass(frozen=True)
