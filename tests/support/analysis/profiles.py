@@ -22,12 +22,12 @@ FIXTURES = ROOT / "tests" / "fixtures"
 
 
 @functools.cache
-def ncu(name: str) -> Report:
-    """The report of `tests/fixtures/ncu/kernels-NAME`, whose NAME has its ending."""
+def ncu(name: str, of: str = "kernels") -> Report:
+    """The report of `tests/fixtures/ncu/OF-NAME`, whose NAME has its ending."""
     if name.endswith(".ncu-rep"):
         pytest.importorskip("ncu_report", reason="ncu-report is not installed")
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / f"kernels-{name}"
+        path = Path(folder) / f"{of}-{name}"
         unpack(path.name, path)
         return _named(analyse_any(read(path), path), path.name)
 
