@@ -29,19 +29,9 @@ EVIDENCE = ("range", "autograd", "parameter", "symbol", "provenance", "declared"
 
 # The units that do arithmetic: matrix units (on a CPU, the code paths of matrix products) apart from vector units.
 RESOURCES = (
-    "vector_fp64",
-    "vector_fp32",
-    "vector_fp16",
-    "vector_bf16",
-    "vector_int",
-    "matrix_fp64",
-    "matrix_fp32",
-    "matrix_tf32",
-    "matrix_fp16",
-    "matrix_bf16",
-    "matrix_fp8",
-    "matrix_int8",
-)
+    "vector_fp64", "vector_fp32", "vector_fp16", "vector_bf16", "vector_int", "matrix_fp64", "matrix_fp32",
+    "matrix_tf32", "matrix_fp16", "matrix_bf16", "matrix_fp8", "matrix_int8",
+)  # fmt: skip
 
 TEXT, INTEGER, REAL, CATEGORY = "string", "Int64", "float64", "category"
 
@@ -57,85 +47,85 @@ class Column:
     text: str
 
 
-def _column_list() -> tuple[Column, ...]:
-    def c(name: str, dtype: str, unit: str, group: str, text: str) -> Column:
-        return Column(name, dtype, unit, group, text)
-
-    identity = (
-        c("name", TEXT, "", "identity", "name as captured: the mangled or demangled kernel, or the operator"),
-        c("short_name", TEXT, "", "identity", "name without namespace, arguments and template parameters"),
-        c("family", CATEGORY, "", "identity", "matmul, attention, normalization, elementwise, reduction, …"),
-        c("kind", CATEGORY, "", "identity", "cpu_op, gpu_kernel, memcpy, memset, or graph (a CUDA graph as a whole)"),
-        c("device", CATEGORY, "", "identity", "cpu, cuda:0, …"),
-        c("stream", INTEGER, "", "identity", "GPU stream, or the thread of a CPU operator"),
-        c("order", INTEGER, "", "identity", "launch order, unique in a table, from 0"),
-        c("rank", INTEGER, "", "identity", "the process's rank in its job; absent in a single process"),
-    )
-    place = (
-        c("step", INTEGER, "", "place", "training or inference step in the capture, from 0"),
-        c("pass", CATEGORY, "", "place", "encoder, forward, classifier, backward, optimizer; prefill, decode"),
-        c("layer", INTEGER, "", "place", "index of the repeated block, from 0; absent outside blocks"),
-        c("module", TEXT, "", "place", "module path in the model, such as transformer.h.0.attn"),
-        c("operator", TEXT, "", "place", "the logical operator it serves; for a backward kernel, the forward operator"),
-        c("range", TEXT, "", "place", "ranges around it, joined by /; in a generated program the last is generated:N"),
-        c("placed_by", CATEGORY, "", "place", f"how its place was found: {', '.join(EVIDENCE)}"),
-        c("line", TEXT, "", "place", "source line that launched it, such as train.py:8 in augment; its forward's line"),
-        c("serves", TEXT, "", "place", "of a fused kernel the operators that it serves, with their shares: see below"),
-    )
-    launch = (
-        c("grid_x", INTEGER, "", "launch", "thread blocks in x"),
-        c("grid_y", INTEGER, "", "launch", "thread blocks in y"),
-        c("grid_z", INTEGER, "", "launch", "thread blocks in z"),
-        c("block_x", INTEGER, "", "launch", "threads of a block in x"),
-        c("block_y", INTEGER, "", "launch", "threads of a block in y"),
-        c("block_z", INTEGER, "", "launch", "threads of a block in z"),
-        c("registers", INTEGER, "", "launch", "registers a thread"),
-        c("shared_bytes", REAL, "B", "launch", "shared memory a block"),
-        c("occupancy", REAL, "%", "launch", "achieved (counter) or theoretical (derived) occupancy, 0 to 1"),
-        c("waves", REAL, "", "launch", "waves a multiprocessor"),
-        c("shapes", TEXT, "", "launch", "shapes and dtypes of the arguments, as text"),
-    )
-    collective = (
-        c("collective", CATEGORY, "", "collective", "all_reduce, all_gather, reduce_scatter, …; absent elsewhere"),
-        c("group", TEXT, "", "collective", "its process group: description and ranks"),
-        c("message_bytes", REAL, "B", "collective", "the larger of what a rank puts in and gets out"),
-        c("algorithm", CATEGORY, "", "collective", "NCCL's: RING, TREE, NVLS, …, from the kernel's name"),
-        c("protocol", CATEGORY, "", "collective", "NCCL's: LL, LL128, SIMPLE, from the kernel's name"),
-        c(
-            "wait_ns",
-            REAL,
-            "ns",
-            "collective",
-            "of its duration, waiting for other ranks; absent in a rank's own table",
-        ),
-    )
-    measures = (
-        c("start_ns", REAL, "ns", "time", "start, from the start of the capture"),
-        c("duration_ns", REAL, "ns", "time", "GPU: kernel time; CPU: self time of the operator"),
-        *(c(f"flop_{r}", REAL, "FLOP", "flop", f"work on the {r.replace('_', ' ')} units") for r in RESOURCES),
-        c("bytes_read", REAL, "B", "bytes", "minimal bytes read: each input once (rows read, for a gather)"),
-        c("bytes_written", REAL, "B", "bytes", "minimal bytes written: each output once"),
-        c("dram_bytes", REAL, "B", "dram", "bytes from and to device memory; known even where its two parts are not"),
-        c("dram_read_bytes", REAL, "B", "dram", "bytes read from device memory"),
-        c("dram_write_bytes", REAL, "B", "dram", "bytes written to device memory"),
-        c("l2_read_bytes", REAL, "B", "l2", "bytes read from L2"),
-        c("l2_write_bytes", REAL, "B", "l2", "bytes written to L2"),
-        c("l1_bytes", REAL, "B", "l1", "bytes between L1 and the register file"),
-        c("tensor_active", REAL, "%", "tensor", "share of cycles in which the tensor pipe was active, 0 to 1"),
-        c("instructions", REAL, "", "instructions", "warp instructions executed"),
-    )
-    groups = ("time", "flop", "bytes", "dram", "l2", "l1", "tensor", "instructions")
-    origins = tuple(c(f"{g}_origin", CATEGORY, "", "origin", f"origin of the {g} columns") for g in groups)
-    return identity + place + launch + collective + measures + origins
+def _group(name: str, *columns: tuple[str, str, str, str]) -> tuple[Column, ...]:
+    """The columns of a group, each by its name, dtype, unit and text."""
+    return tuple(Column(column, dtype, unit, name, text) for column, dtype, unit, text in columns)
 
 
-COLUMNS: tuple[Column, ...] = _column_list()
+MEASURES = ("time", "flop", "bytes", "dram", "l2", "l1", "tensor", "instructions")
+COLUMNS: tuple[Column, ...] = (
+    *_group(
+        "identity",
+        ("name", TEXT, "", "name as captured: the mangled or demangled kernel, or the operator"),
+        ("short_name", TEXT, "", "name without namespace, arguments and template parameters"),
+        ("family", CATEGORY, "", "matmul, attention, normalization, elementwise, reduction, …"),
+        ("kind", CATEGORY, "", "cpu_op, gpu_kernel, memcpy, memset, or graph (a CUDA graph as a whole)"),
+        ("device", CATEGORY, "", "cpu, cuda:0, …"),
+        ("stream", INTEGER, "", "GPU stream, or the thread of a CPU operator"),
+        ("order", INTEGER, "", "launch order, unique in a table, from 0"),
+        ("rank", INTEGER, "", "the process's rank in its job; absent in a single process"),
+    ),
+    *_group(
+        "place",
+        ("step", INTEGER, "", "training or inference step in the capture, from 0"),
+        ("pass", CATEGORY, "", "encoder, forward, classifier, backward, optimizer; prefill, decode"),
+        ("layer", INTEGER, "", "index of the repeated block, from 0; absent outside blocks"),
+        ("module", TEXT, "", "module path in the model, such as transformer.h.0.attn"),
+        ("operator", TEXT, "", "the logical operator it serves; for a backward kernel, the forward operator"),
+        ("range", TEXT, "", "ranges around it, joined by /; in a generated program the last is generated:N"),
+        ("placed_by", CATEGORY, "", f"how its place was found: {', '.join(EVIDENCE)}"),
+        ("line", TEXT, "", "source line that launched it, such as train.py:8 in augment; its forward's line"),
+        ("serves", TEXT, "", "of a fused kernel the operators that it serves, with their shares: see below"),
+    ),
+    *_group(
+        "launch",
+        *((f"grid_{axis}", INTEGER, "", f"thread blocks in {axis}") for axis in "xyz"),
+        *((f"block_{axis}", INTEGER, "", f"threads of a block in {axis}") for axis in "xyz"),
+        ("registers", INTEGER, "", "registers a thread"),
+        ("shared_bytes", REAL, "B", "shared memory a block"),
+        ("occupancy", REAL, "%", "achieved (counter) or theoretical (derived) occupancy, 0 to 1"),
+        ("waves", REAL, "", "waves a multiprocessor"),
+        ("shapes", TEXT, "", "shapes and dtypes of the arguments, as text"),
+    ),
+    *_group(
+        "collective",
+        ("collective", CATEGORY, "", "all_reduce, all_gather, reduce_scatter, …; absent elsewhere"),
+        ("group", TEXT, "", "its process group: description and ranks"),
+        ("message_bytes", REAL, "B", "the larger of what a rank puts in and gets out"),
+        ("algorithm", CATEGORY, "", "NCCL's: RING, TREE, NVLS, …, from the kernel's name"),
+        ("protocol", CATEGORY, "", "NCCL's: LL, LL128, SIMPLE, from the kernel's name"),
+        ("wait_ns", REAL, "ns", "of its duration, waiting for other ranks; absent in a rank's own table"),
+    ),
+    *_group(
+        "time",
+        ("start_ns", REAL, "ns", "start, from the start of the capture"),
+        ("duration_ns", REAL, "ns", "GPU: kernel time; CPU: self time of the operator"),
+    ),
+    *_group("flop", *((f"flop_{r}", REAL, "FLOP", f"work on the {r.replace('_', ' ')} units") for r in RESOURCES)),
+    *_group(
+        "bytes",
+        ("bytes_read", REAL, "B", "minimal bytes read: each input once (rows read, for a gather)"),
+        ("bytes_written", REAL, "B", "minimal bytes written: each output once"),
+    ),
+    *_group(
+        "dram",
+        ("dram_bytes", REAL, "B", "bytes from and to device memory; known even where its two parts are not"),
+        ("dram_read_bytes", REAL, "B", "bytes read from device memory"),
+        ("dram_write_bytes", REAL, "B", "bytes written to device memory"),
+    ),
+    *_group(
+        "l2",
+        ("l2_read_bytes", REAL, "B", "bytes read from L2"),
+        ("l2_write_bytes", REAL, "B", "bytes written to L2"),
+    ),
+    *_group("l1", ("l1_bytes", REAL, "B", "bytes between L1 and the register file")),
+    *_group("tensor", ("tensor_active", REAL, "%", "share of cycles in which the tensor pipe was active, 0 to 1")),
+    *_group("instructions", ("instructions", REAL, "", "warp instructions executed")),
+    *_group("origin", *((f"{one}_origin", CATEGORY, "", f"origin of the {one} columns") for one in MEASURES)),
+)
 COLUMN_NAMES: tuple[str, ...] = tuple(c.name for c in COLUMNS)
 FLOP_COLUMNS: tuple[str, ...] = tuple(f"flop_{r}" for r in RESOURCES)
-MEASURE_GROUPS: dict[str, tuple[str, ...]] = {
-    g: tuple(c.name for c in COLUMNS if c.group == g)
-    for g in ("time", "flop", "bytes", "dram", "l2", "l1", "tensor", "instructions")
-}
+MEASURE_GROUPS: dict[str, tuple[str, ...]] = {g: tuple(c.name for c in COLUMNS if c.group == g) for g in MEASURES}
 
 
 @dataclass

@@ -35,9 +35,12 @@ class Column(Protocol):
     """A column of words: the distinct `words`, and for each row the place of its word in them, −1 for none."""
 
     @property
-    def words(self) -> Sequence[str]: ...
+    def words(self) -> Sequence[str]:
+        """The distinct words."""
+
     @property
-    def code(self) -> Integers: ...
+    def code(self) -> Integers:
+        """Of each row the place of its word in `words`, −1 for none."""
 
 
 @dataclass(frozen=True)
