@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -171,7 +172,12 @@ def other_steps(members: Sequence[Member]) -> OtherSteps:
 
 
 def _names(member: Member) -> Sequence[str]:
-    return member.facts.get("step_names") or [str(i) for i in range(member.steps)]
+    """The names of its steps; one that comes again, as iterations of a serving engine do, with the times it came."""
+    came, found = Counter[str](), []
+    for name in member.facts.get("step_names") or [str(i) for i in range(member.steps)]:
+        came[name] += 1
+        found.append(name if came[name] == 1 else f"{name} ({came[name]})")
+    return found
 
 
 def _span(member: Member, names: Sequence[str]) -> str:

@@ -10,6 +10,7 @@ import pytest
 
 from perfkit.cli import main
 from perfkit.errors import InputError
+from perfkit.ranks import members as members_of
 from perfkit.ranks.analyse import of_job
 from perfkit.ranks.job import together
 from perfkit.ranks.members import of_table
@@ -183,3 +184,21 @@ def test_the_page_of_a_job_has_both(captured, open_page):
     assert page.locator("h1").inner_text() == "train.py: training step, fp32 on cpu, 2 ranks of one job"
     assert page.locator("#backends-title").inner_text() == "Program" and page.locator("#ranks .timeline-card").count()
     assert errors == []
+
+
+def test_steps_of_one_name_are_distinguished(tmp_path: Path) -> None:
+    """Iterations of a serving engine are called alike: of two ranks one has an iteration more."""
+    names = ["step[DECODE bs=8]", "step[DECODE bs=8]", "step[EXTEND bs=1 toks=5]"]
+    members = []
+    for rank in (0, 1):
+        path = tmp_path / f"{rank}.json"
+        trace(path, rank, LATE * rank)
+        member = of_table(read(path))
+        member.facts["step_names"] = names
+        members.append(member)
+    shorter = members_of._cut(members[1], [0, 2])
+    cut, said = members_of.same_steps([members[0], shorter])
+    assert [member.steps for member in cut] == [2, 2] and said
+    kept = [member.facts["step_ns"] for member in cut]
+    assert kept[0] == [members[0].facts["step_ns"][i] for i in (0, 2)]
+    assert members_of.same_steps(members) == (members, [])
