@@ -93,9 +93,11 @@ def _lists(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
     named = [f"{entry['module']} {units.text(case.per_step(entry['ns']), 'ns')}" for entry in lists if entry["module"]]
     more = f"; {len(named) - _NAMED} more" if len(named) > _NAMED else ""
     where = f" The largest: {'; '.join(named[:_NAMED])}{more}." if named else ""
+    are = "is made of a Python list" if number(count) == "1" else "are made of Python lists"
+    tensors = "tensor" if number(count) == "1" else "tensors"
     yield rule.finding(
         case,
-        f"{number(count)} tensors{case.a_step} are made of Python lists, in {case.of_whole(time)}",
+        f"{number(count)} {tensors}{case.a_step} {are}, in {case.of_whole(time)}",
         f"torch.tensor(list) walks the list for its type and then copies value by value.{where}",
         time,
         case.unprofiled(time),
