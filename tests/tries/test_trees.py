@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from perfkit.errors import UsageError
-from perfkit.tries.trees import Asked, copies
+from perfkit.tries.trees import Asked, copies, keep
 
 PATCH = """\
 --- a/train.py
@@ -75,6 +75,18 @@ def test_a_kept_change_applies_again(project: Path) -> None:
         text = change.text
     with copies(Asked(patch=text), project) as (_, again):
         assert again == change
+
+
+@pytest.mark.parametrize("counts", ["@@ -1 +1 @@", "@@ -1,7 +1,9 @@"])
+def test_a_patch_is_kept_in_the_folder(counts: str, project: Path) -> None:
+    """Also one whose counts of lines are wrong, as agents write them; one that no longer applies is a sentence."""
+    patch = PATCH.replace("@@ -1 +1 @@", counts)
+    with copies(Asked(patch=patch), project) as (_, change):
+        assert change.files == ("train.py",)
+    keep(patch, project)
+    assert (project / "train.py").read_text().startswith("x = 2\n")
+    with pytest.raises(UsageError, match="does not apply"):
+        keep(patch, project)
 
 
 def test_the_last_commit_against_the_folder(project: Path) -> None:

@@ -115,6 +115,8 @@ USAGE = {
     "no program": (["try"], "Missing argument"),
     "unknown program": (["try", "--before", ".", "--after", ".", "--", "no-such"], "Nothing differs"),
     "two changes": (["try", "--patch", "x.patch", "--after", "HEAD", *WHOLE], "--patch and --after both say"),
+    "nothing to keep": (["try", "--keep", *WHOLE], "--keep is about a patch"),
+    "kept and before": (["try", "--keep", "--patch", "x", "--before", "HEAD", *WHOLE], "--before with --keep both say"),
     "no patch": (["try", "--patch", "x.patch", *WHOLE], "x.patch cannot be read: No such file or directory."),
     "tolerance": (["try", "--tolerance", "much", *WHOLE], "--tolerance much is not a share."),
     "launches": (["try", "--launches", "0", *WHOLE], "--launches must be at least 1."),
