@@ -96,7 +96,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = "default"
     training: Annotated[bool, option("Forward only, no gradients.", name="inference")] = True
     compile_mode: Annotated[
-        str, option("Mode of torch.compile: default, reduce-overhead, max-autotune.", choices=COMPILE_MODES)
+        str, option("Mode of the backend compile; --backend compile:MODE is one of its own.", choices=COMPILE_MODES)
     ] = "default"
     executors: Annotated[
         tuple[str, ...],

@@ -32,13 +32,16 @@ def names() -> list[str]:
 
 
 def get(name: str) -> Backend:
-    """The backend called `name`, or the one that the Python file at the path `name` defines.
+    """The backend called `name`, a variant of one ("compile:reduce-overhead"), or that of a Python file's path `name`.
 
     Raises `UsageError` for an unknown name (it names the nearest one and all), `InputError` for a file that is
     missing, fails to load, or does not define exactly one backend.
     """
     if name in _built_in():
         return _built_in()[name]()
+    base, _, variant = name.partition(":")
+    if variant and base in _built_in():
+        return _built_in()[base]().variant(variant)
     if name.endswith(".py") or "/" in name or os.sep in name:
         return _from_file(Path(name).expanduser())
     raise unknown("backend", name, names())

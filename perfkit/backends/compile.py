@@ -21,7 +21,7 @@ import sys
 import sysconfig
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from perfkit.backends import generation, parallel
 from perfkit.backends.eager import NO_TORCH, torch_installed
@@ -31,6 +31,7 @@ from perfkit.inductor.fused import FusedKernel
 from perfkit.inductor.recording import BETWEEN, CPU_OPTIONS, DESCRIBED, Recording, recording
 from perfkit.inductor.work import work_of
 from perfkit.run_folder import DeclaredKernel, Settings
+from perfkit.settings import COMPILE_MODES
 from perfkit.tree.shares import CallSite
 from perfkit.workloads import forms
 from perfkit.workloads.choices import not_one_of
@@ -103,17 +104,25 @@ class CompiledProgram(AutogradProgram):
 
 
 class Compile(Backend):
-    """`torch.compile` with `settings.compile_mode`, static shapes, graph breaks allowed."""
+    """`torch.compile` with its `mode`, else `settings.compile_mode`, static shapes, graph breaks allowed."""
 
     name = "compile"
     summary = "torch.compile: Inductor's fused kernels"
+    mode: ClassVar[str] = ""
+
+    def variant(self, text: str) -> Backend:
+        """`compile:MODE`: one of torch.compile's modes as a backend of its own, next to others. Raises `UsageError`."""
+        if text not in COMPILE_MODES:
+            raise not_one_of("compile:MODE", text, COMPILE_MODES)
+        made: type[Compile] = type("Compile", (Compile,), {"name": f"{Compile.name}-{text}", "mode": text})
+        return made()
 
     def unavailable(self, settings: Settings | None = None) -> str | None:
         """Why not: no Triton on a GPU, no C++ compiler on a CPU. Raises `UsageError` for a mode that is not known."""
         if not torch_installed():
             return NO_TORCH
         if settings is not None:
-            mode_options(settings.compile_mode)
+            mode_options(self.mode or settings.compile_mode)
         if settings is not None and settings.device.startswith("cuda"):
             missing = importlib.util.find_spec("triton") is None
             return "torch.compile needs Triton on a GPU: pip install triton." if missing else None
@@ -129,7 +138,7 @@ class Compile(Backend):
         import torch
 
         described = CPU_OPTIONS if settings.device == "cpu" else DESCRIBED
-        options = described | mode_options(settings.compile_mode)
+        options = described | mode_options(self.mode or settings.compile_mode)
         compiled = functools.partial(torch.compile, fullgraph=False, dynamic=False, options=options)
         made = parallel.begin(workload, model, settings)
         whole = compiled(_with_loss(workload, made.call)) if workload.has("loss") else None

@@ -16,6 +16,7 @@ from perfkit.backends import generation
 from perfkit.backends.own_step import OwnStep
 from perfkit.backends.replay import NotCaptured, Replay, ReplayedPass, asked
 from perfkit.cost import TensorSpec
+from perfkit.errors import UsageError
 from perfkit.inductor.names import dtype_name
 from perfkit.run_folder import Check, DeclaredKernel, Settings, Symbol
 from perfkit.tree.shares import CallSite
@@ -265,6 +266,10 @@ class Backend(ABC):
         Raises `UsageError` for a setting of this backend that names nothing it knows.
         """
         return None
+
+    def variant(self, text: str) -> Backend:
+        """The backend that `--backend NAME:TEXT` asks for. Raises `UsageError` where there is none."""
+        raise UsageError(f"{self.name} has no variants.", "compile:MODE is torch.compile in one of its modes.")
 
     def load(self, settings: Settings) -> None:  # noqa: B027  # most have nothing to import
         """Import what `prepare` will need, where that takes seconds: with a GPU it is done while others work."""

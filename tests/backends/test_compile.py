@@ -246,6 +246,17 @@ def test_an_unknown_mode_is_refused_with_those_that_exist(bench):
     assert caught.value.hint == "Did you mean max-autotune?"
 
 
+def test_each_mode_is_a_backend_of_its_own(bench):
+    made = backends.get("compile:max-autotune-no-cudagraphs")
+    assert (made.name, made.mode) == ("compile-max-autotune-no-cudagraphs", "max-autotune-no-cudagraphs")
+    assert made.unavailable(bench(compile_mode="default").settings) == backends.get("compile").unavailable()
+    assert (backends.get("compile").name, backends.get("compile").mode) == ("compile", "")
+    with pytest.raises(UsageError, match=r"compile:MODE is one of default, .*; not 'max-autotun'"):
+        backends.get("compile:max-autotun")
+    with pytest.raises(UsageError, match="eager has no variants"):
+        backends.get("eager:fast")
+
+
 @pytest.mark.slow
 def test_graph_breaks_are_counted():
     program = compiled(Breaks())
