@@ -5,7 +5,6 @@ Amounts have a value for each instruction of a kernel, in its order; `places` su
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Sequence
 from pathlib import PurePath
 from typing import NamedTuple
@@ -24,11 +23,10 @@ from perfkit.instructions.results import (
     Instruction,
     KernelCode,
 )
-from perfkit.instructions.waits import SCOREBOARDS, is_late, producer
+from perfkit.instructions.waits import SCOREBOARDS, is_late, nearest, producer
 
 MOST = 3  # lines that are named
 _LEAST = 0.05  # of the amount: a line with less is not named
-_BARRIER = re.compile(r"BAR(\.|$)")
 _FULL_QUEUES = ("lg_throttle", "mio_throttle")  # a warp waits to hand over this very instruction
 
 Amounts = list[float]
@@ -158,7 +156,7 @@ def busy_before(code: KernelCode, barrier: int) -> Place | None:
     amounts = [0.0] * len(code.instructions)
     for place in range(barrier - 1, -1, -1):
         one = code.instructions[place]
-        if _BARRIER.match(operation_of(one)):
+        if operation_of(one).startswith("BAR."):
             break
         amounts[place] = one.counts.get(SAMPLES, 0.0) - one.stalls.get("barrier", 0.0)
     found = places(code, amounts)
@@ -173,11 +171,8 @@ def _late(code: KernelCode, place: int, state: str) -> bool:
 
 def _cause(code: KernelCode, place: int, state: str) -> int:
     """The place of the barrier, or of the last store, that the warps at `place` wait for; else `place` itself."""
-    wanted = {"barrier": _BARRIER, "drain": re.compile(r"ST|RED|ATOM")}.get(state)
-    if wanted is None:
-        return place
-    above = range(place, -1, -1)
-    return next((at for at in above if wanted.match(operation_of(code.instructions[at]))), place)
+    found = nearest(code.instructions, place, state)
+    return place if found is None else found
 
 
 def _excess(one: Instruction, name: str, ideal: str) -> float:

@@ -1,4 +1,5 @@
-"""The load that an instruction waits for: the nearest one above it that writes a register that it reads."""
+"""The instruction that another one waits for: the nearest load above it that writes a register that it reads, else the
+barrier that its warp is at, or the last store before its end."""
 
 from __future__ import annotations
 
@@ -12,6 +13,8 @@ _LATE = {
     "long_scoreboard": re.compile(r"LDG|LDL|LD(?:\.|$)|TEX|TLD|ATOMG?|RED|SULD|LDGSTS|LDTM"),
     "short_scoreboard": re.compile(r"LDS|LDSM|ATOMS|MUFU|S2R|S2UR|SHFL|I2F|F2I|F2F|POPC|VOTE|LDC"),
 }
+# Of a wait without registers: its samples are at the instruction after the barrier, or after the program's end.
+_NEAREST = {"barrier": re.compile(r"BAR(\.|$)"), "drain": re.compile(r"ST|RED|ATOM")}
 SCOREBOARDS = tuple(_LATE)
 _PREDICATE = re.compile(r"^@!?U?P\w+\s+")
 _REGISTER = re.compile(r"(?<![A-Z])(U?R)(\d+)(?:\.(64))?")
@@ -40,14 +43,23 @@ def is_late(reason: str, operation: str) -> bool:
     return late is not None and late.match(operation) is not None
 
 
+def nearest(code: Sequence[Instruction], place: int, reason: str) -> int | None:
+    """Return the place of the barrier or the last store that the warps at `place` wait for; None for other states."""
+    wanted = _NEAREST.get(reason)
+    if wanted is None:
+        return None
+    return next((at for at in range(place, -1, -1) if wanted.match(_parts(code[at].sass)[0])), None)
+
+
 def producer(code: Sequence[Instruction], place: int, reason: str) -> Instruction | None:
-    """Return the load that `code[place]` waits for in the state `reason`; None where its registers do not say.
+    """Return what `code[place]` waits for in the state `reason`; None where its registers do not say.
 
     Goes up through the addresses, so that a value from the end of a loop's body, or from a branch, is not found.
     """
     late = _LATE.get(reason)
     if late is None:
-        return None
+        at = nearest(code, place, reason)
+        return None if at is None else code[at]
     wanted = _read(code[place].sass)
     for other in reversed(code[max(0, place - _FARTHEST) : place]):
         operation, written = _written(other.sass)

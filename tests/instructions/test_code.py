@@ -95,6 +95,8 @@ def test_absent_is_absent() -> None:
         (["LDG.E R9, [R2.64]"], "STG.E [R8.64], R4", "long_scoreboard", 0),
         (["STG.E [R4.64], R9"], "FADD R1, R4, R4", "long_scoreboard", None),
         (["LDG.E R4, [R2.64]"], "FADD R1, R4, R4", "barrier", None),
+        (["BAR.SYNC.DEFER_BLOCKING 0x0", "LDG.E R4, [R2.64]"], "FADD R1, R4, R4", "barrier", 0),
+        (["STG.E [R4.64], R9", "LDG.E R4, [R2.64]", "EXIT"], "BRA 0x0", "drain", 0),
     ],
 )  # fmt: skip
 def test_the_load_that_is_waited_for(above: list[str], waiting: str, reason: str, found: int | None) -> None:

@@ -49,7 +49,7 @@ def test_a_coarse_timer_is_said(tmp_path: Path) -> None:
 
 def test_inspect_shows_a_file_and_writes_a_page_and_a_trace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = written(tmp_path / "k.regions", uneven())
-    show(file, None, None, json_of(True, False))
+    show(file, None, None, json_of(True))
     assert json.loads(capsys.readouterr().out)["regions"][0]["name"] == "compute"
     for name, part in (("k.html", "Warps by region over time"), ("k.json", '"traceEvents"')):
         show(file, tmp_path / name, None, None)

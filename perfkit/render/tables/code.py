@@ -15,7 +15,8 @@ SHOWN = 10
 _EXCESS = 1.05  # times the least sectors: below, the two are the same
 BOUND = (
     "Share: of the samples of warps in the kernel's longest launch. A sample at an instruction counts the wait for its "
-    'inputs; "waits for" is the load that they come from. "Saves" is at most, where no warp waits there any more.'
+    'inputs; "waits for" is the load that they come from, a barrier, or the last store. "Saves" is at most, where no '
+    "warp waits there any more."
 )
 
 
