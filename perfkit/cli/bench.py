@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from perfkit.cli.parts.output import Json
     from perfkit.hardware.ceilings import Ceilings
 
-WHAT, TRACE, HOW, OUTPUT = "What", "An operator of a trace", "Measurement", "Output"
+_what, _of_trace, _how, _output = map(options.panel, ("What", "An operator of a trace", "Measurement", "Output"))
 
 
 def bench(
@@ -29,64 +29,26 @@ def bench(
         ),
     ],
     kernel: Annotated[
-        int | None,
-        typer.Option(help="Of a trace: the operator of this row of the report's kernel table.", rich_help_panel=TRACE),
+        int | None, _of_trace("Of a trace: the operator of this row of the report's kernel table.")
     ] = None,
-    operator: Annotated[
-        str, typer.Option(help="Of a trace: this operator, such as aten::addmm.", rich_help_panel=TRACE)
-    ] = "",
-    module: Annotated[
-        str, typer.Option(help="Of a trace: --operator in this module, such as h.3.", rich_help_panel=TRACE)
-    ] = "",
-    script: Annotated[
-        Path | None,
-        typer.Option(help="Of a trace: write a Python file that runs it with torch alone.", rich_help_panel=TRACE),
-    ] = None,
+    operator: Annotated[str, _of_trace("Of a trace: this operator, such as aten::addmm.")] = "",
+    module: Annotated[str, _of_trace("Of a trace: --operator in this module, such as h.3.")] = "",
+    script: Annotated[Path | None, _of_trace("Of a trace: write a Python file that runs it with torch alone.")] = None,
     implementation: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Such as c:2, triton, pytorch, compile (repeatable, or commas); default: all.", rich_help_panel=WHAT
-        ),
+        list[str] | None, _what("Such as c:2, triton, pytorch, compile (repeatable, or commas); default: all.")
     ] = None,
-    language: Annotated[
-        list[str] | None, typer.Option(help="All implementations in c, cuda or triton.", rich_help_panel=WHAT)
-    ] = None,
-    sizes: Annotated[
-        str, typer.Option(help="Such as B=4,T=1024,C=768; default: the sizes of GPT-2.", rich_help_panel=WHAT)
-    ] = "",
-    sweep: Annotated[
-        str,
-        typer.Option(
-            help="C=64..4096 or C=64,256,1024; M,N,K=64..2048 changes all three together.", rich_help_panel=WHAT
-        ),
-    ] = "",
-    dtype: Annotated[
-        str, typer.Option(help="fp32 (default), bf16, tf32; separate several by commas.", rich_help_panel=WHAT)
-    ] = "",
-    device: Annotated[
-        str,
-        typer.Option(
-            help="cpu, cuda or cuda:N; default: cpu, for a trace a GPU if there is one.", rich_help_panel=WHAT
-        ),
-    ] = "",
-    blocks: Annotated[
-        bool,
-        typer.Option("--blocks", help="Time every block size that an implementation offers.", rich_help_panel=WHAT),
-    ] = False,
+    language: Annotated[list[str] | None, _what("All implementations in c, cuda or triton.")] = None,
+    sizes: Annotated[str, _what("Such as B=4,T=1024,C=768; default: the sizes of GPT-2.")] = "",
+    sweep: Annotated[str, _what("C=64..4096 or C=64,256,1024; M,N,K=64..2048 changes all three together.")] = "",
+    dtype: Annotated[str, _what("fp32 (default), bf16, tf32; separate several by commas.")] = "",
+    device: Annotated[str, _what("cpu, cuda or cuda:N; default: cpu, for a trace a GPU if there is one.")] = "",
+    blocks: Annotated[bool, _what("Time every block size that an implementation offers.", "--blocks")] = False,
     kernels: options.OwnKernels = None,
-    seconds: Annotated[
-        float, typer.Option(help="Seconds to time each implementation in each cache state.", rich_help_panel=HOW)
-    ] = 0.5,
-    cache: Annotated[str, typer.Option(help="warm, cold or both.", rich_help_panel=HOW)] = "both",
-    seed: Annotated[
-        int | None, typer.Option(help="Seed of the inputs; default: a new one each time.", rich_help_panel=HOW)
-    ] = None,
-    no_ceilings: Annotated[
-        bool, typer.Option("--no-ceilings", help="Do not measure the machine: no efficiencies.", rich_help_panel=HOW)
-    ] = False,
-    out: Annotated[
-        Path | None, typer.Option(help="Folder for bench-OP.html, .md and .json.", rich_help_panel=OUTPUT)
-    ] = None,
+    seconds: Annotated[float, _how("Seconds to time each implementation in each cache state.")] = 0.5,
+    cache: Annotated[str, _how("warm, cold or both.")] = "both",
+    seed: Annotated[int | None, _how("Seed of the inputs; default: a new one each time.")] = None,
+    no_ceilings: Annotated[bool, _how("Do not measure the machine: no efficiencies.", "--no-ceilings")] = False,
+    out: Annotated[Path | None, _output("Folder for bench-OP.html, .md and .json.")] = None,
     as_json: options.AsJson = False,
     brief: options.Brief = None,
 ) -> int:

@@ -24,7 +24,7 @@ ASKED = without(
     ("generate", "executors", "ranks", "parallel", "hosts", "steps", "warmup", "profiler", "profile_memory",
      "lines", "launch_blocking")
 )  # fmt: skip
-VERDICT, OUTPUT = "Verdict and gate", "Output"
+_measured, _verdict, _output = map(options.panel, (MEASURE, "Verdict and gate", "Output"))
 REGRESSED, CANNOT_TELL = 1, 3
 _ON_CANNOT_TELL = {"pass": 0, "fail": 1, "3": CANNOT_TELL}
 
@@ -38,37 +38,22 @@ def compare(
             "workloads, which are measured now."
         ),
     ] = None,
-    backend: Annotated[
-        str,
-        typer.Option(help="Backends of workloads that are measured now, separated by commas.", rich_help_panel=MEASURE),
-    ] = "",
+    backend: Annotated[str, _measured("Backends of workloads that are measured now, separated by commas.")] = "",
     launches: options.Launches = 20,
     early: options.Early = True,
     precision: Annotated[
         str,
-        typer.Option(
-            help="Continue, after all launches, until every ratio is this precise, such as 1%, or the time limit.",
-            rich_help_panel=MEASURE,
-        ),
+        _measured("Continue, after all launches, until every ratio is this precise, such as 1%, or the time limit."),
     ] = "",
     time_limit: options.TimeLimit = 1800.0,
-    check: Annotated[
-        bool,
-        typer.Option("--check/--no-check", help="Check results against the reference first.", rich_help_panel=MEASURE),
-    ] = True,
+    check: Annotated[bool, _measured("Check results against the reference first.", "--check/--no-check")] = True,
     skip_unavailable: Annotated[
-        bool,
-        typer.Option(
-            "--skip-unavailable", help="Continue without backends that cannot run here.", rich_help_panel=MEASURE
-        ),
+        bool, _measured("Continue without backends that cannot run here.", "--skip-unavailable")
     ] = False,
     self_test: Annotated[
-        bool,
-        typer.Option(
-            "--self-test", help="Compare a workload with itself, and report false alarms.", rich_help_panel=MEASURE
-        ),
+        bool, _measured("Compare a workload with itself, and report false alarms.", "--self-test")
     ] = False,
-    tries: Annotated[int, typer.Option(help="Number of comparisons in the self-test.", rich_help_panel=MEASURE)] = 20,
+    tries: Annotated[int, _measured("Number of comparisons in the self-test.")] = 20,
     *,
     given: options.Given,
     executors: Annotated[
@@ -80,40 +65,23 @@ def compare(
         ),
     ] = None,
     fail_on: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Exit with 1 if this is proven, such as 'step>+3%' (repeatable, or commas).",
-            rich_help_panel=VERDICT,
-        ),
+        list[str] | None, _verdict("Exit with 1 if this is proven, such as 'step>+3%' (repeatable, or commas).")
     ] = None,
     on_cannot_tell: Annotated[
-        str,
-        typer.Option(
-            help="Exit code when a condition cannot be decided: 3, pass (0) or fail (1).", rich_help_panel=VERDICT
-        ),
+        str, _verdict("Exit code when a condition cannot be decided: 3, pass (0) or fail (1).")
     ] = "3",
-    anyway: Annotated[
-        bool, typer.Option("--anyway", help="Compare sides that were measured differently.", rich_help_panel=VERDICT)
-    ] = False,
+    anyway: Annotated[bool, _verdict("Compare sides that were measured differently.", "--anyway")] = False,
     resolution: options.Resolution = "5%",
     allow: Annotated[
-        str,
-        typer.Option(
-            help="Allowance that widens the intervals; default: by how the sides were measured.",
-            rich_help_panel=VERDICT,
-        ),
+        str, _verdict("Allowance that widens the intervals; default: by how the sides were measured.")
     ] = "",
     costs: options.Costs = None,
-    out: Annotated[Path | None, typer.Option(help="Folder for the comparison's files.", rich_help_panel=OUTPUT)] = None,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace an existing comparison.", rich_help_panel=OUTPUT)
-    ] = False,
+    out: Annotated[Path | None, _output("Folder for the comparison's files.")] = None,
+    overwrite: Annotated[bool, _output("Replace an existing comparison.", "--overwrite")] = False,
     limit: options.Limit = None,
     as_json: options.AsJson = False,
     brief: options.Brief = None,
-    as_markdown: Annotated[
-        bool, typer.Option("--markdown", help="Print Markdown for a pull request.", rich_help_panel=OUTPUT)
-    ] = False,
+    as_markdown: Annotated[bool, _output("Print Markdown for a pull request.", "--markdown")] = False,
 ) -> int:
     """Compare runs, profiles, saved baselines, or backends and workloads measured now: what differs, and is it noise?
 

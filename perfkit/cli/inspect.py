@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from perfkit.inspection.results import Inspected
     from perfkit.render.page import Page
 
-KERNEL, PROGRAM, OUTPUT = "A kernel", "A workload", "Output"
+_kernel, _program, _output = map(options.panel, ("A kernel", "A workload", "Output"))
 _WIDTH = 110
 
 
@@ -30,38 +30,22 @@ def inspect(
         ),
     ],
     implementation: Annotated[
-        list[str] | None,
-        typer.Option(help="Such as c:2 or triton (repeatable, or commas); default: all.", rich_help_panel=KERNEL),
+        list[str] | None, _kernel("Such as c:2 or triton (repeatable, or commas); default: all.")
     ] = None,
     dtype: Annotated[str, typer.Option(help="fp32 or bf16.")] = "fp32",
-    arch: Annotated[
-        str,
-        typer.Option(help="Architecture to compile CUDA and Triton kernels for; needs no GPU.", rich_help_panel=KERNEL),
-    ] = "sm_90",
-    sizes: Annotated[
-        str, typer.Option(help="Sizes that determine the launches, such as B=4,T=1024,C=768.", rich_help_panel=KERNEL)
-    ] = "",
+    arch: Annotated[str, _kernel("Architecture to compile CUDA and Triton kernels for; needs no GPU.")] = "sm_90",
+    sizes: Annotated[str, _kernel("Sizes that determine the launches, such as B=4,T=1024,C=768.")] = "",
     kernels: options.OwnKernels = None,
-    backend: Annotated[
-        str,
-        typer.Option(
-            help="Show the program of this backend: compile, thunder or thunder-llmc.", rich_help_panel=PROGRAM
-        ),
-    ] = "",
-    preset: Annotated[str | None, typer.Option(help="Named dimensions.", rich_help_panel=PROGRAM)] = None,
-    config: Annotated[str, typer.Option(help="hf: the folder of a model's config.json.", rich_help_panel=PROGRAM)] = "",
-    device: Annotated[str, typer.Option(help="cpu, cuda or cuda:N.", rich_help_panel=PROGRAM)] = "cpu",
-    inference: Annotated[bool, typer.Option("--inference", help="Forward only.", rich_help_panel=PROGRAM)] = False,
-    listing: Annotated[
-        bool, typer.Option("--listing", help="Also print the code: assembler, PTX or program.", rich_help_panel=OUTPUT)
-    ] = False,
+    backend: Annotated[str, _program("Show the program of this backend: compile, thunder or thunder-llmc.")] = "",
+    preset: Annotated[str | None, _program("Named dimensions.")] = None,
+    config: Annotated[str, _program("hf: the folder of a model's config.json.")] = "",
+    device: Annotated[str, _program("cpu, cuda or cuda:N.")] = "cpu",
+    inference: Annotated[bool, _program("Forward only.", "--inference")] = False,
+    listing: Annotated[bool, _output("Also print the code: assembler, PTX or program.", "--listing")] = False,
     limit: options.Limit = None,
     out: Annotated[
         Path | None,
-        typer.Option(
-            help="Write the code into this file; of a report as HTML, shaded; of regions a page, or a trace (.json).",
-            rich_help_panel=OUTPUT,
-        ),
+        _output("Write the code into this file; of a report as HTML, shaded; of regions a page, or a trace (.json)."),
     ] = None,
     as_json: options.AsJson = False,
     brief: options.Brief = None,

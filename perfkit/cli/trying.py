@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,13 +14,7 @@ from perfkit.settings import MEASURE
 if TYPE_CHECKING:
     from perfkit.tries.trees import Asked
 
-
-def _of_change(text: str, *flags: str) -> Any:
-    return typer.Option(*flags, help=text, rich_help_panel="The change")
-
-
-def _of_measurement(text: str, *flags: str, **more: Any) -> Any:
-    return typer.Option(*flags, help=text, rich_help_panel=MEASURE, **more)
+_of_change, _of_measurement = options.panel("The change"), options.panel(MEASURE)
 
 
 def try_(

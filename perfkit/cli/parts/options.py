@@ -27,6 +27,18 @@ SkipUnavailable = Annotated[
     bool,
     typer.Option("--skip-unavailable", help="Continue without backends that cannot run here.", rich_help_panel=MEASURE),
 ]
+
+
+def panel(title: str) -> Callable[..., Any]:
+    """Return a function that makes an option of this panel of the help, of its text, its flags and other settings."""
+
+    def option(text: str, *flags: str, **more: Any) -> Any:
+        """Return the option."""
+        return typer.Option(*flags, help=text, rich_help_panel=title, **more)
+
+    return option
+
+
 AsJson = Annotated[bool, typer.Option("--json", help="Print as JSON.")]
 Brief = Annotated[
     bool | None,
