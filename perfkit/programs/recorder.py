@@ -28,6 +28,7 @@ from perfkit.programs.paging import paging
 from perfkit.programs.session import STAYS, Session, why_attached
 from perfkit.programs.triton_launches import TritonLaunches
 
+_NO_MEMORY = "No allocations: the steps are of several threads, and PyTorch records the allocations of one."
 WARMING, STARTING, RECORDING, LINING, DONE = "warming", "starting", "recording", "lining", "done"
 
 
@@ -100,6 +101,7 @@ class Recorder:
         self._times: list[float] = []
         self._begins: list[int] = []  # of each of them
         self._cpu: list[float] = []  # CPU time of each of them
+        self._threads: list[threading.Thread] = []  # in which they began
         self._paging: list[tuple[float, float]] = []  # of each of them
         self._opened = 0
 
@@ -108,6 +110,7 @@ class Recorder:
             return
         self._look()
         self._opened += 1
+        self._threads = [*self._threads[1 - max(2, self.order.warmup) :], threading.current_thread()]
         self.result.found += 1
         self.in_step = True
         if self._opened >= max(1, self.order.warmup) and ready() and not other_profiler():
@@ -141,7 +144,10 @@ class Recorder:
             self.result.cpu_ns = sum(self._cpu[-steps:]) / steps
         self.result.timed_until, self.result.gpu = time.time(), gpu_uuid() if on_gpu() else ""
         self.result.device = "cuda" if on_gpu() else "cpu"
-        self.session.arm(on_gpu(), self.order.memory)
+        several = any(one is not self._threads[-1] for one in self._threads)
+        if self.order.memory and several:
+            self.result.notes.append(_NO_MEMORY)
+        self.session.arm(on_gpu(), self.order.memory and not several)
         self.state = STARTING
 
     def begin_whole(self) -> None:
@@ -192,6 +198,8 @@ class Recorder:
         self._open.close()
         self.launches.end()
         self.session.add(self.held)
+        if self.session.is_elsewhere:
+            self._lost("with --memory a recording has to end in the thread in which it began")
         profiler = self.session.stop(goes_on)
         if profiler is None or not self.result.step_ns:
             return

@@ -48,6 +48,13 @@ class Session:
     def __init__(self) -> None:
         self._profiler: Any = None
         self._is_recording = False
+        self._thread: threading.Thread | None = None  # in which it began to record
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Return whether only another thread than this one can end what is recorded: a session of one thread."""
+        of_one = self._is_recording and self._profiler.experimental_config is None
+        return of_one and self._thread is not threading.current_thread()
 
     @property
     def is_touched_here(self) -> bool:
@@ -74,25 +81,28 @@ class Session:
         """Record from here on, all threads."""
         with self.touching(), without_notices_of_kineto():
             self._profiler.start_trace()
-        self._is_recording = True
+        self._is_recording, self._thread = True, threading.current_thread()
         ranges.record_all_threads(True)
 
     def add(self, held: Held) -> None:
         """Write what the program's objects hold into the trace that is recorded."""
-        if self._profiler is not None and self._is_recording:
+        if self._profiler is not None and self._is_recording and not self.is_elsewhere:
             with self.touching():
                 held.write(self._profiler)
 
     def stop(self, goes_on: bool) -> torch.profiler.profile | None:
-        """Stop, and return the profiler to export from; None where nothing was recorded.
+        """Stop, and return the profiler to export from; None where nothing was recorded, or it `is_elsewhere`.
 
         With `goes_on` the program runs on, and CUPTI is detached.
         """
+        elsewhere = self.is_elsewhere
         profiler, self._profiler = self._profiler, None
         recorded, self._is_recording = self._is_recording, False
         if profiler is None:
             return None
         ranges.record_all_threads(False)
+        if elsewhere:  # PyTorch crashes
+            return None
         with self.touching():
             if not recorded:
                 with without_notices_of_kineto():
