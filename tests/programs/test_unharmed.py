@@ -87,3 +87,16 @@ def test_a_range_may_end_in_another_session_than_it_began_in(memory, tmp_path):
     assert memory or printed(found.stderr) == printed(without.stderr)  # where memory is recorded, PyTorch warns of it
     [(folder, result)] = found.recorded
     assert (folder / LINES).is_file() and len(result.step_ns) == 2
+
+
+@pytest.mark.parametrize("warmup", [1, 3])
+def test_allocations_of_steps_in_threads_that_come_and_go(warmup, tmp_path):
+    """The session of one thread ended in another. One step before the recording does not show that they change."""
+    words = [sys.executable, str(HERE / "unharmed" / "updates.py"), "thread"]
+    found, without = capture(words, tmp_path, Order(warmup=warmup, steps=1, memory=True)), alone(words)
+    assert (found.code, found.stdout) == (without.returncode, without.stdout)
+    [(_, result)] = found.results
+    if warmup > 1:
+        assert result.recorded and result.notes[0].startswith("No allocations: the steps are of several threads")
+    else:
+        assert not result.recorded and "has to end in the thread in which it began" in result.problem
