@@ -41,8 +41,9 @@ def _events(path: Path) -> list[dict[str, Any]]:
 def of_trace(path: Path) -> dict[str, Any]:
     """The witness of a torch.profiler trace."""
     events = _events(path)
-    kernels = [e for e in events if e.get("cat") in KERNELS]
-    copies = [e for e in events if e.get("cat") in COPIES]
+    mtia = [e for e in events if e.get("cat") == "mtia_ccp_events" and not e["name"].startswith("event_")]
+    kernels = [e for e in events if e.get("cat") in KERNELS] + [e for e in mtia if e["name"] != "dma_request"]
+    copies = [e for e in events if e.get("cat") in COPIES] + [e for e in mtia if e["name"] == "dma_request"]
     work = [*kernels, *copies, *(e for e in events if e.get("cat") in FILLS)]
     if not work:
         return _of_operators(events)
@@ -55,14 +56,17 @@ def of_trace(path: Path) -> dict[str, Any]:
         "busy_ns": union(spans),
         "collectives": sum(COLLECTIVE.search(e["name"]) is not None for e in kernels),
     }
-    sizes = [e.get("args", {}).get("bytes") for e in copies]
+    sizes = [e.get("args", {}).get("size" if e["cat"].startswith("mtia") else "bytes") for e in copies]
     if copies and None not in sizes:
         found["copy_bytes"] = sum(sizes)
     return {**found, **_launched(events, work)}
 
 
 def _launched(events: list[dict[str, Any]], work: list[dict[str, Any]]) -> dict[str, Any]:
-    """Sum the work that each marked step launched, by the call with its correlation and the step that holds it."""
+    """Sum the work that each marked step launched, by the call with its correlation and the step that holds it.
+
+    Nothing of an excerpt, in which most launches are missing.
+    """
     marks = [
         e for e in events if re.match(r"ProfilerStep#\d|perfkit:step:\d", e["name"]) and e.get("cat") in ANNOTATIONS
     ]
@@ -72,8 +76,10 @@ def _launched(events: list[dict[str, Any]], work: list[dict[str, Any]]) -> dict[
         return {}
     called = {e.get("args", {}).get("correlation"): float(e["ts"]) for e in events if e.get("cat") in CALLS}
     found: Counter[int] = Counter()
-    for one in work:
-        moment = called.get(one.get("args", {}).get("correlation"))
+    moments = [called.get(one.get("args", {}).get("correlation")) for one in work]
+    if 2 * moments.count(None) > len(work):
+        return {}
+    for moment in moments:
         within = [i for i, (start, end) in enumerate(steps) if moment is not None and start <= moment < end]
         found[within[-1] if within else -1] += 1
     return {"launched_by_step": [found[i] for i in range(len(steps))]}

@@ -34,8 +34,8 @@ _KERNELS = (
     _family("collective", "nccl rccl gloo msccl nvshmem oneccl allreduce all_reduce allgather all_gather reducescatter "
             "reduce_scatter alltoall all_to_all cross_device_reduce one_shot two_shot multimem userbuffers "
             "moea2a epdispatch epcombine lamport", deep_ep="deep_ep::(?!layout)"),
-    _family("copy", "memcpy copybuffer cupy_copy direct_copy catarray bfloat16_copy float16_copy genericreformat "
-            "copyvectorized copypacked permutationkernel subtensoropwithcast subtensoropwithtransform "
+    _family("copy", "memcpy dma_request copybuffer cupy_copy direct_copy catarray bfloat16_copy float16_copy "
+            "genericreformat copyvectorized copypacked permutationkernel subtensoropwithcast subtensoropwithtransform "
             "reshape_and_cache concat_and_cache kv_buffer kv_cache_kernel gather_cache gather_and_upconvert_cache "
             "expandinputrows marlin_repack appendpagedkv req_to_token concat_",
             copy_kernel=r"\bcopy_kernel", unrolled_elementwise="unrolled_elementwise.*copy", cpy=r"\bcpy_",

@@ -156,12 +156,38 @@ def test_ranges_under_a_dispatch_mode(tmp_path: Path) -> None:
 
 
 def test_events_of_a_category_that_nothing_reads_are_named(tmp_path: Path) -> None:
-    """An MTIA trace holds its device's work as `mtia_ccp_events`; it was passed over without a word."""
-    unread = [event("mtia_ccp_events", "pe_exe", 100 + k, 101 + k, pid=17) for k in range(4)]
+    """The work of another device was passed over without a word."""
+    unread = [event("npu_events", "exe", 100 + k, 101 + k, pid=17) for k in range(4)]
     said = read_trace(write(tmp_path / "t.json", steps() + unread)).warnings
-    assert [w for w in said if '4 of 36 events in the trace have the category "mtia_ccp_events"' in w]
+    assert [w for w in said if '4 of 36 events in the trace have the category "npu_events"' in w]
     few = read_trace(write(tmp_path / "few.json", steps())).warnings
     assert not [w for w in few if "category" in w]
+
+
+def test_what_an_mtia_device_does_is_work(tmp_path: Path) -> None:
+    """Its operators' time on the host was reported as that of kernels, and its kernels were not read."""
+    kernels = [
+        {
+            **e,
+            "cat": "mtia_ccp_events",
+            "pid": 9,
+            "args": {"stream": 1, "row": "0", "correlation": e["args"]["correlation"]},
+        }
+        if e["cat"] == "kernel"
+        else e
+        for e in steps("mtia_runtime", "runFunction")
+    ]
+    others = [
+        event("mtia_ccp_events", "dma_request", 5600, 5700, pid=9, tid=801, size=4096, direction="DEVICE_TO_HOST")
+    ]
+    others += [event("mtia_ccp_events", "event_wait", 10, 9000, pid=9, tid=4, stream=1)]
+    found = read_trace(write(tmp_path / "t.json", kernels + others))
+    frame = found.frame
+    assert frame["kind"].tolist().count("gpu_kernel") == 10 and set(frame["device"]) == {"cuda:9"}
+    assert frame[frame["kind"] == "gpu_kernel"]["operator"].tolist() == ["aten::mm"] * 10
+    [copies] = found.facts["copies"]
+    assert (copies["count"], copies["bytes"], copies["ns"]) == (1, 4096, 100_000)
+    assert found.facts["busy_ns"] == [4_600_000, 4_500_000]
 
 
 def test_the_span_of_the_profiler_itself_is_no_unread_category(tmp_path: Path) -> None:

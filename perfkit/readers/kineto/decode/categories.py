@@ -25,7 +25,8 @@ from perfkit.readers.kineto.decode.events import (
 
 ON_DEVICE = 5  # codes: first the kinds of host events, from here on the kinds of work on a device, …
 ARROW = 9  # … an arrow from forward to backward …
-MOMENT = 10  # … and an instant
+MOMENT = 10  # … an instant …
+BY_NAME = 11  # … and what a device did, whose kind its name tells
 NEITHER = -1
 UNREAD = "UNREAD"  # the name of any other word
 _LONGEST = 60  # characters of such a word that are kept
@@ -73,6 +74,7 @@ class Category(_Word):
     OLD_GPU_KERNEL = "Kernel", ON_DEVICE + KERNEL
     OLD_GPU_COPY = "Memcpy", ON_DEVICE + COPY
     OLD_GPU_FILL = "Memset", ON_DEVICE + FILL
+    MTIA_WORK = "mtia_ccp_events", BY_NAME
     GPU_ANNOTATION = "gpu_user_annotation", ON_DEVICE + MARK
     INSTANT = "cpu_instant_event"  # common, and not read, like the next two
     WAIT = "cuda_sync"

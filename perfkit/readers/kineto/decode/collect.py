@@ -35,11 +35,12 @@ from perfkit.readers.kineto.decode.builder import (
     tight,
     whole_of,
 )
-from perfkit.readers.kineto.decode.categories import ARROW, MOMENT, NEITHER, ON_DEVICE, UNREAD
+from perfkit.readers.kineto.decode.categories import ARROW, BY_NAME, MOMENT, NEITHER, ON_DEVICE, UNREAD, Category
 from perfkit.readers.kineto.decode.events import (
     ANNOTATION,
     COPY,
     FILL,
+    KERNEL,
     MARK,
     OPERATOR,
     RUNTIME,
@@ -88,6 +89,9 @@ class Collector:
     def add(self, events: Sequence[Event]) -> None:
         """Take over what the table needs of `events`."""
         code = np.frombuffer(b"".join([e.cat.code for e in events]), np.int8)
+        if (by_name := np.flatnonzero(code == BY_NAME)).size:
+            code = code.copy()
+            code[by_name] = [_on_mtia(events[i]) for i in by_name.tolist()]
         host, device = Some((code > NEITHER) & (code < ON_DEVICE)), Some((code >= ON_DEVICE) & (code < ARROW))
         arrows, moments, neither = Some(code == ARROW), Some(code == MOMENT), Some(code == NEITHER)
         if host.count:
@@ -201,14 +205,17 @@ class Collector:
 
     def _add_device(self, events: list[Complete], kind: Integers) -> None:
         args, moving = [e.args for e in events], Some((kind == COPY) | (kind == FILL))
-        marks = (kind == MARK).tolist()  # device and stream of a mark stand where a host event has process and thread
+        # Device and stream of a mark stand where a host event has process and thread, as does MTIA's device.
+        marks = (kind == MARK).tolist()
+        elsewhere = [m or e.cat is Category.MTIA_WORK for e, m in zip(events, marks, strict=True)]
+        devices = [e.pid if there else e.args.device for e, there in zip(events, elsewhere, strict=True)]
         self._device.add(
             name=self._device_names.column([e.name for e in events]),
             kind=kind,
-            device=self._number_of.column([e.pid if m else e.args.device for e, m in zip(events, marks, strict=True)]),
+            device=self._number_of.column(devices),
             stream=self._number_of.column([e.tid if m else e.args.stream for e, m in zip(events, marks, strict=True)]),
             correlation=tight([a.correlation for a in args]),
-            amount=moving.spread(np.array([amount_of(a.bytes) for a in moving.of(args)], np.int64)),
+            amount=moving.spread(np.array([_moved(a) for a in moving.of(args)], np.int64)),
             shape=self._shapes.column(map(SEPARATOR.join, map(_SHAPE, args))),
             message=self._message_codes(args),
             start=reals([e.ts for e in events]),
@@ -283,6 +290,18 @@ def _nanoseconds(microseconds: Integers) -> Integers:
     with np.errstate(over="ignore", invalid="ignore"):
         ns = microseconds * 1e3
         return np.clip(np.rint(ns, out=ns), -_LATEST, _LATEST, out=ns).astype(np.int64)
+
+
+def _on_mtia(event: Any) -> int:
+    """The code of what an MTIA device did: it moves data, waits for events or records them, or runs a kernel."""
+    if event.name.startswith("event_"):
+        return NEITHER
+    return ON_DEVICE + (COPY if event.name == "dma_request" else KERNEL)
+
+
+def _moved(args: Args) -> int:
+    """Bytes of a copy or a fill, −1 where they are unknown."""
+    return amount_of(args.bytes) if args.bytes is not None else whole_of(args.size)
 
 
 def _message(args: Args) -> Message:
