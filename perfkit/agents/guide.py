@@ -1,4 +1,4 @@
-"""What `perfkit skill` prints: a guide for agents that run perfkit's commands in a shell."""
+"""The guide that `perfkit skill` prints, for agents that run perfkit's commands in a shell."""
 
 GUIDE = """\
 ---
@@ -22,7 +22,7 @@ description: Measure, explain and compare the speed of PyTorch programs with per
 
 - Times are in ns, sizes in bytes, shares from 0 to 1. `[value, low, high]` is a 95 % interval.
 - `saves_at_most_ns` is a bound. Findings may be about the same time: their savings never add up.
-- A verdict of "no difference shown" or "cannot tell" is no proof that the sides are equal.
+- A verdict of "no difference shown" or "cannot tell" does not prove that the sides are equal.
 - `correct: false` makes a speed worthless.
 - What is missing in an answer is unknown. It is not 0.
 

@@ -96,7 +96,7 @@ def compare(
     texts = list(targets or [])
     limits = gate.parse(fail_on or [])
     if on_cannot_tell not in _ON_CANNOT_TELL:
-        raise UsageError(f"--on-cannot-tell {on_cannot_tell} is none of 3, pass, fail.", "Leave it out for 3.")
+        raise UsageError(f"--on-cannot-tell {on_cannot_tell} is not one of 3, pass, fail.", "Leave it out for 3.")
     rule = Rule(options.share(resolution, "--resolution"), options.share(allow, "--allow") if allow else None)
     asked = {**given, "executors": executors or []}
     from perfkit.cli.parts import measured

@@ -40,7 +40,7 @@ class Column(Protocol):
 
     @property
     def code(self) -> Integers:
-        """Of each row the place of its word in `words`, −1 for none."""
+        """The place of each row's word in `words`, −1 for none."""
 
 
 @dataclass(frozen=True)

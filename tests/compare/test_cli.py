@@ -114,7 +114,7 @@ def test_what_was_measured_differently_is_refused_unless_asked(cli, runs, change
         (["base", "slow", "--fail-on", "step<-3%"], "step is worse when it grows"),
         (["base", "slow", "--fail-on", "efficiency>+3%"], "efficiency is worse when it falls"),
         (["base", "slow", "--fail-on", "family:softmax>+3%"], "no side has a family 'softmax'. There are: elementwise"),
-        (["base", "slow", "--on-cannot-tell", "9"], "none of 3, pass, fail"),
+        (["base", "slow", "--on-cannot-tell", "9"], "not one of 3, pass, fail"),
         (["base", "slow", "--resolution", "much"], "--resolution much is not a share"),
         (["base:fast", "slow"], "has no backend fast"),
         (["base", "--fail-on", "step>+3%"], "needs two sides"),

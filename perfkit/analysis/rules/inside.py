@@ -121,7 +121,7 @@ RULES = (
         "barrier", "warps wait at a barrier for others of their block", WITH_COUNTERS,
         "At __syncthreads() each warp waits for the last one of its block.",
         "At least 30 % of the warps' samples are at a barrier. Needs SourceCounters.",
-        "The share of these waits in its warps' samples: without them, each warp lives so much shorter at most.",
+        "The share of these waits in its warps' samples: without them, each warp ends earlier by this share at most.",
         ("Share the work before the barrier out evenly; use more, smaller blocks; or wait for fewer (__syncwarp, named "
          "barriers).",),
         "A table that one warp makes while seven wait.",

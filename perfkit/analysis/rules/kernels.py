@@ -177,8 +177,8 @@ RULES = (
     Rule(
         "empty-multiprocessors", "kernels leave multiprocessors without a block, and nothing else runs", ON_A_GPU,
         "A multiprocessor without a block idles for as long as the kernel runs.",
-        "Of a trace or a run: kernels longer than 20 µs whose grid has fewer blocks than three quarters of the "
-        "multiprocessors, while no other kernel runs. Collectives are left out. With counters, "
+        "Kernels of a trace or a run that are longer than 20 µs and whose grid has fewer blocks than three quarters "
+        "of the multiprocessors, while no other kernel runs. Collectives are left out. With counters, "
         "`few-blocks` finds them.",
         "Their time, for the share of multiprocessors without a block.",
         ("Split the work over more blocks: of a kernel of your own, partial results that a second pass joins; of a "

@@ -177,8 +177,8 @@ RULES = (
         "A graph is captured for some batch sizes. An iteration between two of them computes for requests that are not "
         "there.",
         "The products of an iteration have more rows than it has tokens.",
-        "Of each padded iteration the padding's part of all kernels but the products, which read their weights for any "
-        "batch.",
+        "The padding's part of all kernels in each padded iteration, without the products, which read their weights "
+        "for any batch.",
         ("Capture graphs for the sizes that occur (`cuda_graph_sizes` of vLLM, `--cuda-graph-bs` of SGLang), and let "
          "attention skip the padding.",),
         "Nine requests in a graph for 16.",

@@ -111,7 +111,7 @@ def _with_arguments(trace: Path, path: Path) -> tuple[dict[str, Any], int] | Non
 
 
 def _identity(node: _Node) -> int | None:
-    """The `rf_id` of an operator, 0 of what is none."""
+    """The `rf_id` of an operator, 0 for anything else."""
     found = next((one.value for one in node.attrs if one.name == "rf_id"), None)
     return found if isinstance(found, int) and found > 0 else None
 
@@ -136,7 +136,7 @@ def _members(kind: str) -> list[str]:
 
 
 def _of_tensors(kind: str, sizes: Any) -> Any:
-    """The sizes of a tensor or of a list of tensors; those of anything else are none."""
+    """The sizes of a tensor or of a list of tensors; empty for anything else."""
     return sizes if _type(kind) not in ("", "Scalar", "ScalarList") else []
 
 

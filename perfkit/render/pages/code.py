@@ -55,7 +55,7 @@ def render_html(path: str, codes: Sequence[KernelCode]) -> str:
 
 
 def _figures(code: KernelCode) -> list[Figure]:
-    """What units did over the life of a kernel, a figure each."""
+    """The use of the units over the life of a kernel, a figure each."""
     found = [course for course in shown(code) if max(course.values) > 0]
     return [
         Figure(
