@@ -238,6 +238,11 @@ def amount_of(value: float | None) -> int:
     return int(value) if value is not None and 0 <= value <= 2**62 else -1
 
 
+def moved_by(args: Args) -> int:
+    """Bytes of a copy or a fill, −1 where they are unknown."""
+    return amount_of(args.bytes) if args.bytes is not None else whole_of(args.size)
+
+
 def whole_of(value: int | str | None) -> int:
     """Return the whole number in a text, else −1."""
     text = str(value) if value is not None else ""

@@ -82,6 +82,13 @@ class Category(_Word):
     OTHER = ""
 
 
+def on_mtia(name: str) -> int:
+    """Return the code of what an MTIA device did: it moves data, waits for events or records them, or runs a kernel."""
+    if name.startswith("event_"):
+        return NEITHER
+    return ON_DEVICE + (COPY if name == "dma_request" else KERNEL)
+
+
 class InstantCategory(_Word):
     """The one category of instants, whatever their file calls it."""
 

@@ -24,9 +24,9 @@ from perfkit.readers.kineto.decode.builder import (
     Memory,
     Some,
     Table,
-    amount_of,
     decoded,
     key_of,
+    moved_by,
     real_of,
     reals,
     recorded,
@@ -35,12 +35,20 @@ from perfkit.readers.kineto.decode.builder import (
     tight,
     whole_of,
 )
-from perfkit.readers.kineto.decode.categories import ARROW, BY_NAME, MOMENT, NEITHER, ON_DEVICE, UNREAD, Category
+from perfkit.readers.kineto.decode.categories import (
+    ARROW,
+    BY_NAME,
+    MOMENT,
+    NEITHER,
+    ON_DEVICE,
+    UNREAD,
+    Category,
+    on_mtia,
+)
 from perfkit.readers.kineto.decode.events import (
     ANNOTATION,
     COPY,
     FILL,
-    KERNEL,
     MARK,
     OPERATOR,
     RUNTIME,
@@ -51,17 +59,8 @@ from perfkit.readers.kineto.decode.events import (
     Marks,
     Message,
 )
-from perfkit.readers.kineto.decode.typed import (
-    MEMORY,
-    NOTHING,
-    Args,
-    Complete,
-    Event,
-    FlowStart,
-)
-from perfkit.readers.kineto.decode.typed import (
-    Counter as CounterEvent,
-)
+from perfkit.readers.kineto.decode.typed import MEMORY, NOTHING, Args, Complete, Event, FlowStart
+from perfkit.readers.kineto.decode.typed import Counter as CounterEvent
 
 _LATEST = 2.0**52  # ns after the first event, 52 days: up to here sums of times are exact
 _CODES = {"name": np.int32, "kind": np.int8, "device": np.int32, "stream": np.int32}
@@ -91,7 +90,7 @@ class Collector:
         code = np.frombuffer(b"".join([e.cat.code for e in events]), np.int8)
         if (by_name := np.flatnonzero(code == BY_NAME)).size:
             code = code.copy()
-            code[by_name] = [_on_mtia(events[i]) for i in by_name.tolist()]
+            code[by_name] = [on_mtia(events[i].name) for i in by_name.tolist()]  # type: ignore[union-attr]
         host, device = Some((code > NEITHER) & (code < ON_DEVICE)), Some((code >= ON_DEVICE) & (code < ARROW))
         arrows, moments, neither = Some(code == ARROW), Some(code == MOMENT), Some(code == NEITHER)
         if host.count:
@@ -215,7 +214,7 @@ class Collector:
             device=self._number_of.column(devices),
             stream=self._number_of.column([e.tid if m else e.args.stream for e, m in zip(events, marks, strict=True)]),
             correlation=tight([a.correlation for a in args]),
-            amount=moving.spread(np.array([_moved(a) for a in moving.of(args)], np.int64)),
+            amount=moving.spread(np.array([moved_by(a) for a in moving.of(args)], np.int64)),
             shape=self._shapes.column(map(SEPARATOR.join, map(_SHAPE, args))),
             message=self._message_codes(args),
             start=reals([e.ts for e in events]),
@@ -290,18 +289,6 @@ def _nanoseconds(microseconds: Integers) -> Integers:
     with np.errstate(over="ignore", invalid="ignore"):
         ns = microseconds * 1e3
         return np.clip(np.rint(ns, out=ns), -_LATEST, _LATEST, out=ns).astype(np.int64)
-
-
-def _on_mtia(event: Any) -> int:
-    """The code of what an MTIA device did: it moves data, waits for events or records them, or runs a kernel."""
-    if event.name.startswith("event_"):
-        return NEITHER
-    return ON_DEVICE + (COPY if event.name == "dma_request" else KERNEL)
-
-
-def _moved(args: Args) -> int:
-    """Bytes of a copy or a fill, −1 where they are unknown."""
-    return amount_of(args.bytes) if args.bytes is not None else whole_of(args.size)
 
 
 def _message(args: Args) -> Message:
