@@ -199,7 +199,7 @@ class Recorder:
         self.launches.end()
         self.session.add(self.held)
         if self.session.is_elsewhere:
-            self._lost("with --memory a recording has to end in the thread in which it began")
+            self._lost("a recording of one thread, as with --memory, has to end in the thread in which it began")
         profiler = self.session.stop(goes_on)
         if profiler is None or not self.result.step_ns:
             return
