@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -65,6 +65,7 @@ class Case:
     claims: list[tuple[Finding, Booleans]] = field(default_factory=list)  # findings about rows, and which
     saved: list[Reals] = field(default_factory=list)  # of each claim what it saves on each row, ns
     _texts: dict[str, list[str]] = field(default_factory=dict)
+    _codes: dict[str, tuple[Any, Any]] = field(default_factory=dict)  # of each row, and the words they mean
 
     def explained(self, rows: Booleans) -> float:
         """Return the saving of the shown findings so far on `rows`, ns a step: on each row the largest."""
@@ -146,10 +147,12 @@ class Case:
         busy = max((Union(start[mine], (start + length)[mine]).length for mine in others), default=0.0)
         return max(self.step_ns - self.per_step(busy), 0.0)
 
-    def is_in(self, column: str, values: Iterable[str]) -> Booleans:
+    def is_in(self, column: str, values: Collection[str]) -> Booleans:
         """The rows whose `column` is one of `values`."""
-        found: Booleans = self.frame[column].isin(list(values)).to_numpy(bool)
-        return found
+        if column not in self._codes:
+            self._codes[column] = self.frame[column].factorize()
+        codes, words = self._codes[column]
+        return np.array([*(word in values for word in words), False], bool)[codes]  # the last is for −1, absent
 
     def operators(self) -> list[str]:
         """The operator that each row is: on a CPU its own name, on a GPU that of the operator that launched it."""
@@ -185,15 +188,13 @@ class Case:
 
     def named_short(self, name: str) -> Booleans:
         """The rows of one kernel by its short name, as groups have it."""
-        found: Booleans = self.short_names == name
-        return found
+        return np.asarray(self.short_names == name, bool)
 
     def lines_of(self, rows: Booleans | None, measure: str) -> list[SourceLine]:
         """The source lines of some rows, by their time; without rows those with the most of `measure`."""
         if rows is None:
             return source_lines.by_measure(self.facts, measure)
-        lines = self.text("line")
-        chosen = np.flatnonzero(rows).tolist()
+        lines, chosen = self.text("line"), np.flatnonzero(rows).tolist()
         return source_lines.by_rows(self.facts, [lines[i] for i in chosen], self.judged.time[rows].tolist())
 
     def main_kernels(self, rows: Booleans, most: int = 8) -> list[str]:
@@ -239,8 +240,8 @@ class Texts:
 def collected(package: str, kind: type[R]) -> tuple[R, ...]:
     """The rules in the files of a package that have `RULES`, by rank, then in the order of their files."""
     folder = importlib.import_module(package).__path__
-    names = sorted(module.name for module in pkgutil.iter_modules(folder) if module.name != "answers")
-    modules = [importlib.import_module(f"{package}.{name}") for name in names]
+    names = sorted(one.name for one in pkgutil.iter_modules(folder) if one.name != "answers")
+    modules = (importlib.import_module(f"{package}.{name}") for name in names)
     rules = [rule for module in modules for rule in getattr(module, "RULES", ()) if isinstance(rule, kind)]
     return tuple(sorted(rules, key=lambda rule: rule.rank))
 
