@@ -306,7 +306,7 @@ def test_several_steps_and_work_outside_them(tmp_path: Path) -> None:
     assert table.frame["step"].dropna().tolist() == [0, 1, 2]
     assert table.facts["step_ns"] == [90_000] * 3
     assert gaps(table) == {("other", None): 30_000}  # no pass is marked: the cause is unknown
-    assert any("1 row lies outside" in w for w in table.warnings)
+    assert any("1 row outside" in w for w in table.warnings)
 
 
 def test_a_trace_without_steps_counts_as_one(tmp_path: Path) -> None:
