@@ -39,7 +39,15 @@ def why_not(order: Order, step_ns: list[float], moved: bool) -> str:
             f"No source lines: a profiled step takes {max(step_ns) / 1e9:.1f} s, and lines would add more than "
             f"{LIMIT_S:g} s. --lines records them."
         )
+    if order.lines is None and _calls_remotely():
+        return "No source lines: PyTorch warns on stderr where a profiler meets remote calls. --lines records them."
     return ""
+
+
+def _calls_remotely() -> bool:
+    """Return whether the program takes part in torch.distributed.rpc."""
+    rpc = sys.modules.get("torch.distributed.rpc")
+    return bool(getattr(rpc, "_is_current_rpc_agent_set", lambda: False)())
 
 
 class LineStep:

@@ -30,7 +30,7 @@ def test_a_saving_that_is_no_bound_is_not_called_one(show: Show) -> None:
     backend = report.backends[0]
     first, second, *_ = backend.findings
     backend.findings[0] = msgspec.structs.replace(first, bounded=False)
-    findings = show(report).locator(".panel:not([hidden]) .findings li")
+    findings = show(report).locator(".panel:not([hidden]) .findings > li")
     assert first.saving_ns > second.saving_ns > 0
     assert "≤" not in findings.nth(0).inner_text() and "≤" in findings.nth(1).inner_text()
 
@@ -39,7 +39,7 @@ def test_a_profile_shows_what_to_do_and_nothing_that_only_a_run_has(show: Show) 
     report = profiles.ncu("full.ncu-rep")
     page = show(report)
     panel = page.locator(".panel:not([hidden])")
-    findings = panel.locator(".findings li")
+    findings = panel.locator(".findings > li")
     assert findings.count() == len(report.backends[0].findings)
     assert "copy_strided: uncoalesced, 88 % wasted" in findings.nth(0).inner_text()
     assert "≤ 784.6 µs" in findings.nth(0).inner_text() and "Let neighbouring threads" in findings.nth(0).inner_text()
