@@ -155,7 +155,7 @@ def _with_zeros(recipe: Recipe, values: Values, options: Options, ceilings: Ceil
     """The time of the call on zeros, in ns: a GPU's clock follows the power, and the power the values.
 
     Gradients of a real step are small, many of them 0: between zeros and normal numbers. On an H100 products of bf16
-    take 0.85 to 0.95 of the time with zeros.
+    took 0.86 to 0.97 of the time with zeros.
     """
     own = rebuilt.fresh(recipe, {name: _zeros(value) for name, value in values.items()})
     with torch.no_grad():
@@ -166,6 +166,8 @@ def _with_zeros(recipe: Recipe, values: Values, options: Options, ceilings: Ceil
 
 
 def _zeros(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_zeros(one) for one in value]
     return torch.zeros_like(value) if isinstance(value, torch.Tensor) and value.is_floating_point() else value
 
 
