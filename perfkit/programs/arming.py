@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from perfkit.programs import order as orders
-from perfkit.programs import profiler
+from perfkit.programs import profiler, waiting
 from perfkit.programs.counting import Counting
 from perfkit.programs.order import CUT, RESULT, Order, Result
 from perfkit.programs.recorder import Recorder
@@ -36,6 +36,8 @@ class Agent:
     def _finished(self) -> None:
         """The steps are recorded: leave the result, and end the program where that is wanted."""
         self._tell()
+        if self._order.waits_for and self._watcher.recorder.result.recorded:
+            waiting.wait(self._folder, waiting.TIMED, waiting.LEAVE, self._order.waits_for)
         if self._order.stop and not self._ending and self._watcher.recorder.result.recorded:
             raise SystemExit(0)
 

@@ -14,6 +14,7 @@ LINES = "lines.json"  # the trace of the step whose source lines are marked
 STARTED = "started"  # an empty file, made by each Python that finds perfkit
 LOADING, WORKER = "loading.json", "worker-{}.json"  # batches of the loaders, and those of one worker by its process
 SHORTAGE = "oom.pickle"  # the snapshot of an allocation that failed
+HOST, DEVICE, FREE, CHILDREN = "host", "device", "device free", "children"  # of `Result.takes`
 GRAPH = "graph-{}.json"  # the trace of a CUDA graph's capture, by the graph's number
 WARMUP, STEPS = 10, 3
 CUT = "The program was ended by a signal, or by os._exit, before its steps were recorded."
@@ -26,7 +27,8 @@ class Order:
     `memory` records allocations too; with `stop` the program ends when the steps are recorded. With `whole` the whole
     program is one step, from the import of torch to its end. With `counters` steps are left to a tool that counts.
     `lines` marks source lines in one further step; None: where that costs little. With `timed` the steps are timed, and
-    not recorded; the result then says which of the files `watched` the program loaded.
+    not recorded; the result then says which of the files `watched` the program loaded. With `waits_for`, the number of
+    another process, the program waits for that one's word before its steps are timed, and before it ends (`waiting`).
     """
 
     warmup: int = WARMUP
@@ -39,6 +41,7 @@ class Order:
     lines: bool | None = None
     timed: bool = False
     watched: tuple[str, ...] = ()
+    waits_for: int = 0
 
 
 @dataclasses.dataclass
@@ -78,6 +81,7 @@ class Result:
     costs: list[list[Any]] = dataclasses.field(default_factory=list)  # registered ones, of the calls in the trace
     notes: list[str] = dataclasses.field(default_factory=list)
     loaded: list[str] = dataclasses.field(default_factory=list)  # those of the order's `watched`
+    takes: dict[str, float] = dataclasses.field(default_factory=dict)  # `stopwatch.taken` of a timed process
 
     @property
     def timed_spans(self) -> list[tuple[float, float]]:

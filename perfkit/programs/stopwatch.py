@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import os
+import resource
 import sys
 import time
+from collections.abc import Callable
 
-from perfkit.programs.recorder import RECORDING, STARTING, Recorder, on_gpu, synchronize
+from perfkit.programs import waiting
+from perfkit.programs.order import CHILDREN, DEVICE, FREE, HOST
+from perfkit.programs.recorder import RECORDING, STARTING, WARMING, Recorder, on_gpu, synchronize
 
 _SPANS = 4  # of the timed steps on a GPU: the host may run ahead within one
+_CONTEXT = float(1 << 30)  # bytes that a process has on a GPU besides PyTorch's allocator, or fewer
 
 
 class Stopwatch(Recorder):
@@ -16,6 +21,15 @@ class Stopwatch(Recorder):
     each step of a span their mean: waiting after each step would take away what running ahead gains."""
 
     marks = False
+    _waited = False
+
+    def begin(self, ready: Callable[[], bool]) -> bool:
+        """A step begins; before it, the process may have to wait for its turn."""
+        if self.order.waits_for and not self._waited and self.state == WARMING and self._opened >= waiting.AFTER:
+            self._waited = True
+            synchronize()
+            waiting.wait(self.folder, waiting.WAITING, waiting.GO, self.order.waits_for)
+        return super().begin(ready)
 
     def _start(self) -> None:
         self.state = STARTING
@@ -47,6 +61,20 @@ class Stopwatch(Recorder):
         super().finish(goes_on)
         loaded = {os.path.abspath(file) for one in list(sys.modules.values()) if (file := _file(one))}
         self.result.loaded = [path for path in self.order.watched if path in loaded]
+        self.result.takes = taken()
+
+
+def taken() -> dict[str, float]:
+    """What decides how many processes like this one fit next to each other: bytes on the host and on the GPU, bytes
+    that are free there besides, and child processes, such as those that load data."""
+    unit = 1 if sys.platform == "darwin" else 1024  # getrusage(2): bytes on macOS, KiB on Linux
+    found = {HOST: float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit)}
+    if children := sys.modules.get("multiprocessing"):
+        found[CHILDREN] = float(len(children.active_children()))
+    if on_gpu():
+        cuda = sys.modules["torch"].cuda
+        found |= {DEVICE: cuda.max_memory_reserved() + _CONTEXT, FREE: float(cuda.mem_get_info()[0])}
+    return found
 
 
 def _file(module: object) -> str:

@@ -1,5 +1,6 @@
 """Any program before and after a change: launches, in each a fresh process of either side, one after the other.
 
+Where they may, the processes of several launches start at the same time, and then wait for their turns (`together`).
 Which side comes first is drawn by lot for each launch: where both are the same program, either sign of a difference is
 as likely, and the signed ranks of `perfkit.compare` are exact. `stopping` says how many launches there are.
 """
@@ -19,7 +20,7 @@ from perfkit.compare.stopping import Plan
 from perfkit.errors import RunFailed
 from perfkit.programs.order import Order
 from perfkit.statistics import series
-from perfkit.tries import printed
+from perfkit.tries import printed, together
 from perfkit.tries.printed import Checked
 from perfkit.tries.running import Ran, run
 from perfkit.tries.trees import Tree
@@ -73,7 +74,8 @@ def measure(
         checked = taken.check()
     lots, begun, stop = random.Random(plan.seed), time.monotonic(), ""
     while not (stop or taken.failed or checked.status == printed.WRONG):
-        taken.launch(lots.sample((0, 1), 2))
+        most = max(1, min(taken.at_once(), plan.until_look(len(taken.launches))))
+        taken.launch([lots.sample((0, 1), 2) for _ in range(most)])
         if not taken.failed:
             checked = taken.check()
             stop = stopping.why(taken.launches, 2, plan, time.monotonic() - begun)
@@ -88,28 +90,61 @@ class _Turns:
         self._ran: tuple[list[Ran], list[Ran]] = ([], [])
         self.launches: list[Launch] = []
         self.failed = ""
+        self._at_once: int | None = None  # launches; None until a run of each side says
 
     def run(self, side: int, who: str, what: str) -> None:
         """Run one side once. After the change a run may take several times as long as before it, and no longer."""
         if self.failed:
             return
         self._say(who, f"{what} · {self._sides[side].label}")
-        took = [one.seconds for one in self._ran[0]]
-        limit = max(_PATIENCE_S, _PATIENCE * max(took)) if took else _LONGEST_S
         place = self._scratch / f"{sum(map(len, self._ran))}-{side}"
-        one = run(self._program.command, self._sides[side], self._program.order, place, limit)
+        one = run(self._program.command, self._sides[side], self._program.order, place, self._limit())
         if one.problem and side == 0:
             raise RunFailed(f"The program gives no times before the change: {one.problem}", one.result.hint)
         self.failed = one.problem
         self._ran[side].append(one)
 
-    def launch(self, order: Sequence[int]) -> None:
-        """Run both sides, in this order."""
-        for side in order:
-            self.run(side, f"launch {len(self.launches) + 1}", "measuring")
-        if self.failed:
-            return
-        pair = [runs[-1] for runs in self._ran]
+    def _limit(self) -> float:
+        """Seconds for a run, by the first one before the change."""
+        return max(_PATIENCE_S, _PATIENCE * self._ran[0][0].seconds) if self._ran[0] else _LONGEST_S
+
+    def at_once(self) -> int:
+        """How many launches may start at the same time; 0 where each process has to run alone."""
+        if self._at_once is None and not self.failed:
+            self._at_once = together.at_once([runs[0] for runs in self._ran], self._program.order)
+        return self._at_once or 0
+
+    def launch(self, orders: Sequence[Sequence[int]]) -> None:
+        """Run both sides in each of `orders`: started together where that is possible, else one after the other."""
+        done = self._together(orders) if self.at_once() else 0
+        for order in orders[done:]:
+            for side in order:
+                self.run(side, f"launch {len(self.launches) + 1}", "measuring")
+            if self.failed:
+                return
+            self._add(order, [runs[-1] for runs in self._ran])
+
+    def _together(self, orders: Sequence[Sequence[int]]) -> int:
+        """Start the processes of all launches at the same time, and return how many of the launches are measured.
+
+        A program that fails so may need something that it then does not have alone, such as a port or a file: from
+        then on each process runs alone, and what fails there fails.
+        """
+        first, last = len(self.launches) + 1, len(self.launches) + len(orders)
+        self._say(f"launch {first}", "measuring" if first == last else f"measuring · up to launch {last} at once")
+        places = [self._scratch / f"launch-{number}" for number in range(first, last + 1)]
+        made = together.run(
+            self._program.command, self._sides, orders, self._program.order, places, self._limit()
+        )  # fmt: skip
+        for order, pair in zip(orders, made, strict=False):
+            for side, one in enumerate(pair):
+                self._ran[side].append(one)
+            self._add(order, pair)
+        if len(made) < len(orders):
+            self._at_once = 0
+        return len(made)
+
+    def _add(self, order: Sequence[int], pair: Sequence[Ran]) -> None:
         self.launches.append(
             Launch(
                 turns=[Turn(side, 0, pair[side].samples_ns) for side in order],
