@@ -61,6 +61,12 @@ def _print(found: Ceilings, console: Console) -> None:
     console.print()
     _print_memory(found, console)
     _print_compute(found, console)
+    for rate in found.attention:
+        each = (
+            f"{units.text(one, 'FLOP/s')} {way}"
+            for way, one in (("forward", rate.forward), ("backward", rate.backward))
+        )
+        console.print(f"causal attention in bf16, heads of {rate.head}, T = {rate.length}: {', '.join(each)}")
     if found.region_s:
         console.print(f"an empty parallel region of {found.threads} threads takes {found.region_s * 1e6:.2f} µs")
     if found.handover:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from perfkit import units
+from perfkit.hardware.attention import ATTENTION, rates_of
 from perfkit.hardware.ceilings import BANDWIDTHS, FUNCTIONS, IN_PLACE, MEMORY, READING, Ceiling, Ceilings, SelfCheck
 from perfkit.hardware.observation import AGREE, Observation
 
@@ -56,6 +57,7 @@ def assemble(observations: Iterable[Observation], machine: Machine, measured_at:
         compute={c.resource: c.value for c in compute},
         details=[*memory, *in_place, *reading, *compute],
         libraries=_libraries(right),
+        attention=rates_of((o.what, o.sizes, o.rate) for o in right if o.resource == ATTENTION and o.sizes),
         caches=dict(machine.caches),
         datasheet=dict(machine.datasheet),
         datasheet_source=machine.datasheet_source,
@@ -110,7 +112,7 @@ def _reads(seen: Sequence[Observation]) -> list[Observation]:
 def _compute(seen: Sequence[Observation], machine: Machine) -> list[Ceiling]:
     groups: dict[str, list[Observation]] = defaultdict(list)
     for o in seen:
-        if o.resource not in (*BANDWIDTHS, FUNCTIONS):
+        if o.resource not in (*BANDWIDTHS, FUNCTIONS, ATTENTION):
             groups[o.resource].append(o)
     ceilings = {resource: _best(group) for resource, group in groups.items()}
     if machine.x86:

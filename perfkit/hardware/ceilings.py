@@ -12,6 +12,7 @@ from bisect import bisect_right
 
 import msgspec
 
+from perfkit.hardware.attention import CausalRate
 from perfkit.hardware.collectives.results import Sweep
 
 SCHEMA_VERSION = 2
@@ -78,6 +79,7 @@ class Ceilings(msgspec.Struct, kw_only=True):
     compute: dict[str, float]
     details: list[Ceiling] = []
     libraries: dict[str, dict[str, float]] = {}
+    attention: list[CausalRate] = []  # of a GPU
     caches: dict[str, float] = {}
     datasheet: dict[str, float] = {}
     datasheet_source: str = ""

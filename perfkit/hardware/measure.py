@@ -18,7 +18,7 @@ from perfkit.hardware.compiler import find_compiler
 from perfkit.hardware.cpu import Cpu, read_cpu
 from perfkit.hardware.gpu import Gpu, gpu_use, read_gpus
 from perfkit.hardware.identity import fingerprint, version_of
-from perfkit.hardware.observation import METHOD, Observation, Plan, Progress, cpu_plan
+from perfkit.hardware.observation import Observation, Plan, Progress, cpu_plan, method_of
 from perfkit.hardware.peaks import cpu_bounds, peaks_of
 from perfkit.hardware.subprocesses import import_path, json_lines, thread_settings
 from perfkit.hardware.torch_operators import Request
@@ -61,7 +61,7 @@ def _measure_cpu(threads: int, say: Progress, plan: Plan | None) -> Ceilings:
         caches=caches,
         bounds=peaks.values,
         x86=cpu.architecture in ("x86_64", "AMD64"),
-        software=_software(),
+        software=_software("cpu"),
     )
     ceilings = assemble(seen, machine, _now())
     if not problem and threads > 1:
@@ -137,7 +137,7 @@ def _measure_gpu(device: str, threads: int, say: Progress) -> Ceilings:
         caches={"L2": float(gpu.l2_bytes)} if gpu.l2_bytes else {},
         datasheet=peaks.values,
         datasheet_source="; ".join(sorted(set(peaks.how.values()))),
-        software=_software(),
+        software=_software(device),
     )
     return assemble(seen, machine, _now())
 
@@ -185,13 +185,13 @@ def check_device(device: str) -> str:
     raise UsageError(f"{device!r} is not a device.", "Use cpu, cuda, or cuda:N.")
 
 
-def _software() -> dict[str, str]:
+def _software(device: str) -> dict[str, str]:
     compiler = find_compiler()
     return {
         "perfkit": perfkit.__version__,
         "torch": version_of("torch") or "",
         "compiler": compiler.version if compiler else "",
-        "method": METHOD,
+        "method": method_of(device),
     }
 
 

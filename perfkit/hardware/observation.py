@@ -8,7 +8,8 @@ import msgspec
 
 Progress = Callable[[str], object]
 
-METHOD = "7"  # raised when what is measured changes: ceilings that are kept are then measured again
+# Raised when what is measured changes: ceilings that are kept are then measured again.
+METHOD, GPU_METHOD = "7", "8"
 AGREE = 0.15  # the two best rounds of a ceiling should lie within this share of each other
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30
@@ -29,7 +30,13 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
     by: str  # "c" or "torch": who ran it
     round: int = 0
     working_set: float | None = None
+    sizes: tuple[int, int] | None = None  # of attention: head size and length
     ok: bool = True
+
+
+def method_of(device: str) -> str:
+    """Return what says how ceilings of `device` are measured now."""
+    return METHOD if device == "cpu" else GPU_METHOD
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):

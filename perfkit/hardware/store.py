@@ -11,7 +11,7 @@ from perfkit.hardware.collectives import measure as collectives
 from perfkit.hardware.compiler import find_compiler
 from perfkit.hardware.identity import fingerprint, usable_threads, version_of
 from perfkit.hardware.measure import check_device, measure, used_by_others
-from perfkit.hardware.observation import METHOD, Plan, Progress
+from perfkit.hardware.observation import Plan, Progress, method_of
 from perfkit.run_folder import write_whole
 
 
@@ -102,7 +102,7 @@ def outdated(ceilings: Ceilings) -> str:
         return ""
     if ceilings.software.get("torch") != torch:
         return f"torch is {torch} now; they were measured with {ceilings.software.get('torch') or 'another'}"
-    if ceilings.software.get("method") != METHOD:
+    if ceilings.software.get("method") != method_of(ceilings.device):
         return "more is measured now than when they were"
     if ceilings.device == "cpu" and not ceilings.software.get("compiler") and find_compiler():
         return "there is a C compiler now; they were measured without"

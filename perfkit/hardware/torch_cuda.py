@@ -14,6 +14,7 @@ import msgspec
 
 from perfkit.hardware.gpu import gpu_of_torch
 from perfkit.hardware.observation import Observation, gpu_plan
+from perfkit.hardware.torch_attention import attention_observations
 from perfkit.hardware.torch_operators import Request, matmul_observations, memory_observations, say
 
 _LONG_S = 1e-3  # a graph's launch takes µs: of a product of 160 µs alone it took 2 %
@@ -47,9 +48,13 @@ def run_cuda(request: Request) -> Iterator[Observation]:
         for seen in memory_observations(request.device, plan.sizes, plan.pattern_s, best_of):
             yield _in_round(seen, number)
         torch.cuda.empty_cache()
-    for precision in precisions(gpu.compute_capability or "0.0", torch.version.hip is not None):
+    known = precisions(gpu.compute_capability or "0.0", torch.version.hip is not None)
+    for precision in known:
         say(progress=f"matrix product, {precision}")
         yield from matmul_observations(request.device, plan, precision, best_of)
+    if "bf16" in known:
+        say(progress="causal attention")
+        yield from attention_observations(request.device, plan.pattern_s, best_of)
     for number in range(plan.rounds):
         say(progress="vector units")
         yield from _vector(request.device, number)

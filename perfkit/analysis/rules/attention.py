@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 
@@ -12,6 +14,8 @@ from perfkit.analysis.results import Finding, Unjudged
 from perfkit.analysis.roofline.roof import Booleans, Reals
 from perfkit.analysis.rules.base import ON_BOTH, Case, Rule
 from perfkit.analysis.words import number, percent
+from perfkit.hardware.attention import rate_at
+from perfkit.profile_names import BACKWARD
 
 _NEAR = 8  # rows between a product and the softmax of its result: scale, mask, dropout, copies
 _MATH = (
@@ -124,28 +128,76 @@ UNFUSED = Rule(
 )
 
 
+class _Mask(NamedTuple):
+    """A mask among the operands of an attention over `length` places, whose heads have `head` numbers of `dtype`."""
+
+    text: str
+    shape: tuple[int, ...]
+    length: int
+    head: int
+    dtype: str
+
+
 def _masked(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
     shapes, family = case.text("shapes"), case.text("family")
     masks = {text: _mask(text) for text in set(shapes)}
-    rows = np.array([f == "attention" and masks[s] is not None for f, s in zip(family, shapes, strict=True)], bool)
+    of_row = [masks[s] if f == "attention" else None for f, s in zip(family, shapes, strict=True)]
+    rows = np.array([mask is not None for mask in of_row], bool)
     if not rows.any():
         return
-    time = case.time(rows)
-    example = next(masks[text] for text, one in zip(shapes, rows.tolist(), strict=True) if one)
+    time, example = np.nan_to_num(case.judged.time), next(mask for mask in of_row if mask)
+    made = case.unclaimed(_of_masks(case, {mask for mask in of_row if mask}))
+    kept, measured = np.where(rows, time / 2, 0.0), False
+    for i in np.flatnonzero(rows).tolist():
+        mask = of_row[i]
+        if mask is not None and (ns := _causal_ns(case, i, mask)) is not None:
+            kept[i], measured = ns, True
+    saved = case.per_step((time - kept)[rows | made].sum())
+    also = f", and {number(case.per_step(made.sum()))} more make or convert it" if made.any() else ""
+    rates = " The saving is by the rate of causal attention on this GPU." if measured else ""
     yield rule.finding(
         case,
-        f"Attention gets an explicit mask of {example}: {units.text(time, 'ns')}",
-        f"{number(case.per_step(rows.sum()))} kernels{case.a_step} read it and compute all products. Where it is "
+        f"Attention gets an explicit mask of {example.text}: {units.text(case.time(rows), 'ns')}",
+        f"{number(case.per_step(rows.sum()))} kernels{case.a_step} read it and compute all products{also}. Where it is "
         "causal, is_causal=True leaves out half of both; where it masks nothing, no mask does. The profile does not "
-        "hold its values.",
-        time,
-        time / 2,
-        rows=rows,
+        f"hold its values.{rates}",
+        case.time(rows | made),
+        max(saved, 0.0),
+        rows=rows | made,
+        saves=np.where(rows | made, np.maximum(time - kept, 0.0), 0.0),
     )
 
 
-def _mask(text: str) -> str | None:
-    """The mask among the operands of an attention of as many queries as keys, as the table writes it."""
+def _of_masks(case: Case, masks: set[_Mask]) -> Booleans:
+    """Rows that make a mask, or convert it for a kernel: all others with an operand of its places."""
+    places = {mask.length for mask in masks if mask.length != mask.head}
+    batches = {(mask.shape[0], mask.length) for mask in masks}
+    found = {
+        text: any(
+            len(x) == 4 and x[-1] in places and x[-2] == x[-1] and (x[0] == 1 or (x[0], x[-1]) in batches)
+            for _, x in tensors.shapes(text)
+        )
+        for text in set(case.text("shapes"))
+    }
+    others = ~case.is_in("family", ("attention", "matmul", "softmax", "optimizer"))
+    return others & np.array([found[text] for text in case.text("shapes")], bool)
+
+
+def _causal_ns(case: Case, row: int, mask: _Mask) -> float | None:
+    """Time of the row as causal attention by PyTorch's fused kernel, ns: half of its products at the rate measured on
+    this GPU for such heads and so many places; None where no rate is known for it. A kernel without products, which
+    prepares those of another, is part of that rate."""
+    rates = case.ceilings.attention if case.ceilings and not case.on_cpu and mask.dtype in ("bf16", "fp16") else []
+    backward = case.text("pass")[row] == BACKWARD or "backward" in case.text("operator")[row]
+    rate = rate_at(rates, mask.head, mask.length, backward)
+    flop = float(case.frame[f"flop_matrix_{mask.dtype}"].iloc[row])
+    if rate is None or math.isnan(flop):
+        return None
+    return flop * (mask.length + 1) / (2 * mask.length) / rate * 1e9
+
+
+def _mask(text: str) -> _Mask | None:
+    """The mask among the operands of an attention of as many queries as keys."""
     found = tensors.shapes(text)
     four = [shape for _, shape in found if len(shape) == 4]
     if len(four) < 4:
@@ -156,7 +208,7 @@ def _mask(text: str) -> str | None:
         return None
     for dtype, shape in found[3:]:
         if len(shape) >= 2 and shape[-2:] == (t, s) and (s != d or shape != queries):
-            return f"{dtype}[{'×'.join(map(str, shape))}]"
+            return _Mask(f"{dtype}[{'×'.join(map(str, shape))}]", shape, t, d, found[0][0])
     return None
 
 
@@ -165,11 +217,13 @@ MASK = Rule(
     summary="attention gets an explicit mask where causal, or none, would do",
     where=ON_BOTH,
     what="With an explicit mask an attention computes every product, those that are masked too, and reads the mask for "
-    "every head. Told is_causal=True it leaves out half of the blocks. Flash attention takes no mask at all: another "
-    "implementation serves in its place.",
+    "every head. Told is_causal=True it leaves out half of the blocks. Flash attention takes no mask at all: another, "
+    "slower implementation serves in its place, for which PyTorch converts a boolean mask in every call.",
     recognised="An attention whose operands hold, after queries, keys and values, a tensor of T × T numbers, with as "
-    "many queries as keys. Whether that is causal no profile says.",
-    estimate="Half of its time: the products of a causal mask. Nothing where the mask is another.",
+    "many queries as keys; and the kernels that make or convert such a tensor. Whether it is causal no profile says.",
+    estimate="Their time less that of causal attention at the rate that PyTorch's fused kernel reaches on this GPU "
+    "with such heads and lengths (`perfkit ceilings`, bf16). On a CPU, in fp32, and where that was not measured: half "
+    "of the attention. Nothing where the mask is another.",
     remedies=(
         "Pass no mask where no sequence is padded: is_causal=True. transformers builds a mask from attention_mask: "
         "leave that out, or set attn_implementation='flash_attention_2', which takes lengths. Padding: pack the "
