@@ -23,24 +23,29 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfkit.run_folder import Check, Correctness
+from perfkit.settings import HELD_IN
 
 if TYPE_CHECKING:
     import torch
 
 SLACK = 3.0
 
-# The unit roundoff of the arithmetic: what a single correctly rounded result may be off by.
-FLOOR = {"fp32": 2.0**-23, "tf32": 2.0**-10, "bf16": 2.0**-8}
+# The unit roundoff of the arithmetic: what a single correctly rounded result may be off by. Of fp8 it is that of e4m3.
+FLOOR = {"fp32": 2.0**-23, "tf32": 2.0**-10, "bf16": 2.0**-8, "fp8": 2.0**-4}
+
+# No error of an output or gradient may be larger, eager's neither. Eager's own products are perfkit's in fp8 alone: they
+# are held to a narrower limit one by one (`perfkit.fp8.checks`).
+MOST = {"fp8": 0.5}
 
 # Sums are accumulated in fp32 whatever they are sums of: each addition is off by at most this, of the partial sum.
 _ADDITION = 2.0**-24
 
 # When the reference is no more precise than the run, its own rounding is in every difference.
-COARSE_FLOOR = {"fp32": 1e-5, "tf32": 1e-3, "bf16": 2.0**-7}
+COARSE_FLOOR = {"fp32": 1e-5, "tf32": 1e-3, "bf16": 2.0**-7, "fp8": 2.0**-4}
 
 # Relative error allowed to the loss of each of the first training steps: rounding differences grow as training goes on,
 # because AdamW's first steps turn the sign of a gradient near zero into a full step.
-LOSS_FLOOR = {"fp32": 1e-4, "tf32": 1e-3, "bf16": 1e-2}
+LOSS_FLOOR = {"fp32": 1e-4, "tf32": 1e-3, "bf16": 1e-2, "fp8": 1e-2}
 
 # Relative error of an update beyond what rounding hides of it: 0.1 % of a second moment is 0.05 % of an update, and the
 # dozen fp32 roundings of an AdamW are off by 1e-6. In bf16 ten steps add up to 0.4 % of an element (one standard
@@ -213,7 +218,7 @@ def judge(
     floor = FLOOR[dtype] if reference == "fp64" else COARSE_FLOOR[dtype]
     summed = floor + rounding_of_a_sum(samples)
     checks = [
-        _check(name, error, eager.errors.get(name), floor if _is_output(name) else summed)
+        _check(name, error, eager.errors.get(name), floor if _is_output(name) else summed, MOST.get(dtype, math.inf))
         for name, error in found.errors.items()
     ]
     checks += _update_checks(dtype, found, eager)
@@ -233,7 +238,7 @@ def judge(
 def _update_checks(dtype: str, found: Found, eager: Found) -> list[Check]:
     """Eager's error counts where both optimizers compute in the same precision, and that of its worst tensor for all:
     an optimizer does the same with every tensor, and how much rounding hides of it is chance."""
-    usual = "fp32" if dtype == "tf32" else dtype
+    usual = HELD_IN.get(dtype, dtype)
     own = found.updates_in or usual
     worst = max((error for error in eager.updates.values() if error is not None), default=0.0)
     allowed = SLACK * max(UPDATE_FLOOR[own], worst if own == (eager.updates_in or usual) else 0.0)
@@ -255,8 +260,8 @@ def rounding_of_a_sum(terms: int) -> float:
     return math.sqrt(terms / 6) * _ADDITION if terms > 1 else 0.0
 
 
-def _check(name: str, error: float | None, eager_error: float | None, floor: float) -> Check:
-    allowed = SLACK * max(eager_error or 0.0, floor)
+def _check(name: str, error: float | None, eager_error: float | None, floor: float, most: float) -> Check:
+    allowed = min(SLACK * max(eager_error or 0.0, floor), most)
     return Check(name, error, allowed, eager_error, error is not None and error <= allowed)
 
 

@@ -15,7 +15,9 @@ from typing import Annotated, Any
 import msgspec
 
 WORK, MEASURE, DATA = "Workload", "Measurement", "Data and output"
-DTYPES = ("fp32", "tf32", "bf16")
+DTYPES = ("fp32", "tf32", "bf16", "fp8")
+# The precision of parameters and of all but matrix products, where these have one of their own.
+HELD_IN = {"tf32": "fp32", "fp8": "bf16"}
 COMPILE_MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 
 
@@ -57,7 +59,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         str, option("hf: the folder of a config.json, for a model with random weights.", takes_part=True)
     ] = ""
     device: Annotated[str, option("cpu, cuda or cuda:N.")] = "cpu"
-    dtype: Annotated[str, option("fp32, tf32 or bf16.", choices=DTYPES)] = "fp32"
+    dtype: Annotated[
+        str, option("fp32, tf32, bf16 or fp8 (linear layers' products; the rest in bf16).", choices=DTYPES)
+    ] = "fp32"
     batch_size: Annotated[int, option("B, samples per batch.", flags=("--batch-size", "-B"), least=1)]
     sequence_length: Annotated[
         int | None, option("T, tokens per sample.", flags=("--sequence-length", "-T"), least=1)

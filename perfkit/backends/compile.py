@@ -30,7 +30,7 @@ from perfkit.inductor.dynamo import Compilations
 from perfkit.inductor.fused import FusedKernel
 from perfkit.inductor.recording import BETWEEN, CPU_OPTIONS, DESCRIBED, Recording, recording
 from perfkit.inductor.work import work_of
-from perfkit.run_folder import DeclaredKernel, Settings
+from perfkit.run_folder import Check, DeclaredKernel, Settings
 from perfkit.settings import COMPILE_MODES
 from perfkit.tree.shares import CallSite
 from perfkit.workloads import forms
@@ -63,6 +63,7 @@ class CompiledProgram(AutogradProgram):
     ) -> None:
         super().__init__(workload, model, call, optimizer, parallel=parallel)
         self._whole = whole
+        self.compiled: Callable[..., Any] = lambda call: call  # compiles a function as the model was
         self.recorded = Recording()
         self.recorded.sites.begin(model)
         self._compilations = Compilations()
@@ -81,6 +82,16 @@ class CompiledProgram(AutogradProgram):
         """Run a step; the first one is compiled and recorded."""
         with recording(self.recorded):
             return super().train_step(batches)
+
+    def checks(self) -> list[Check]:
+        """Check compiled layers that multiply fp8; the report's counts are those of the step."""
+        with self._compilations.ignoring():
+            return super().checks()
+
+    def calling(self, layers: Sequence[Any]) -> Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]:
+        """Return the layers' calls compiled as one, as the model is."""
+        call: Callable[[Sequence[torch.Tensor]], list[torch.Tensor]] = self.compiled(super().calling(layers))
+        return call
 
     def declared_kernels(self) -> dict[str, DeclaredKernel]:
         """Inductor's kernels by the name that a trace has: the operators that each computes, and its work."""
@@ -143,6 +154,7 @@ class Compile(Backend):
         made = parallel.begin(workload, model, settings)
         whole = compiled(_with_loss(workload, made.call)) if workload.has("loss") else None
         program = CompiledProgram(workload, model, compiled(made.call), made.optimizer, whole, made)
+        program.compiled = compiled
         if settings.generate:
             prefill, decode = generation.calls(model)
             program.generating = compiled(prefill), compiled(decode)

@@ -17,6 +17,7 @@ from perfkit.backends.own_step import OwnStep
 from perfkit.backends.replay import NotCaptured, Replay, ReplayedPass, asked
 from perfkit.cost import TensorSpec
 from perfkit.errors import UsageError
+from perfkit.fp8 import check_layers
 from perfkit.inductor.names import dtype_name
 from perfkit.run_folder import Check, DeclaredKernel, Settings, Symbol
 from perfkit.tree.shares import CallSite
@@ -236,6 +237,14 @@ class AutogradProgram(Program):
         if self.replay:
             return self.replay.warnings()
         return list(dict.fromkeys(text for one in self.passes for text in one.warnings()))
+
+    def checks(self) -> list[Check]:
+        """Check the layers that multiply fp8 by themselves, where there are any."""
+        return check_layers(self.model, self.calling)
+
+    def calling(self, layers: Sequence[Any]) -> Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]:
+        """Return a function that calls each of some layers of the model with its input, as the program runs them."""
+        return lambda inputs: [layer(x) for layer, x in zip(layers, inputs, strict=True)]
 
     def gradients(self) -> dict[str, torch.Tensor]:
         """Return the gradients by name, in full on every rank."""

@@ -224,6 +224,8 @@ class Llmc(Backend):
             return reason
         from perfkit.workloads import loader
 
+        if settings.dtype == "fp8":
+            return "The steps by hand multiply no fp8 yet: choose eager, compile, kernels or triton, or --dtype bf16."
         workload = loader.find(settings.workload)
         if not workload.by_hand:
             return f"The workload {settings.workload} brings no step written by hand."

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from perfkit import ranges, timing
+from perfkit import fp8, ranges, timing
 from perfkit.backends.generation import Generation
 from perfkit.backends.interface import AutogradProgram, Program
 from perfkit.backends.parallel.ranks import Ranks, join
@@ -29,6 +29,7 @@ from perfkit.kernels import mkl
 from perfkit.programs.paging import paging
 from perfkit.programs.recorder import gpu_uuid
 from perfkit.run_folder import GENERATED, KERNELS, Settings, WorkloadFacts, write_whole
+from perfkit.settings import HELD_IN
 from perfkit.trace_checks import UnusableProfile
 from perfkit.workloads import forms
 
@@ -118,6 +119,8 @@ class Worker:
         precision = self._reference_precision(parameters, highest) if reference else settings.dtype
         self._dtype = _dtype(precision)
         model = model.to(device=settings.device, dtype=self._dtype).train(settings.training)
+        if precision == "fp8":
+            fp8.convert(model, self.workload.layers)
         torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
         started = time.perf_counter_ns()
         self.program = backends.get(backend).prepare(self.workload, model, _of_one_rank(settings))
@@ -155,6 +158,7 @@ class Worker:
             passes={k: tuple(v) for k, v in work.passes.items()},
             data_source=work.describe_data(settings),
             phases=work.phases(self.program.model, settings) if settings.generate else [],
+            notes=fp8.described(self.program.model, work.layers, settings.device) if settings.dtype == "fp8" else [],
         )
 
     def first_steps(self, steps: int, reference: str, write: bool = False) -> dict[str, Any]:
@@ -401,4 +405,5 @@ def _of_one_rank(settings: Settings) -> Settings:
 def _dtype(name: str) -> torch.dtype:
     import torch
 
-    return {"fp64": torch.float64, "fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16}[name]
+    known = {"fp64": torch.float64, "fp32": torch.float32, "bf16": torch.bfloat16}
+    return known[HELD_IN.get(name, name)]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 _UTILITIES = "torch._dynamo.utils"
@@ -15,6 +17,13 @@ class Compilations:
         self._breaks_before = _graph_breaks()
         self._before = {id(metrics) for metrics in _metrics()}
         self._stacks_before = len(_break_stacks())
+
+    @contextmanager
+    def ignoring(self) -> Iterator[None]:
+        """Compilations inside of the block do not count."""
+        before = {id(metrics) for metrics in _metrics()}
+        yield
+        self._before |= {id(metrics) for metrics in _metrics()} - before
 
     def breaks(self) -> dict[str, int]:
         """Graph breaks by the first line of their reason."""

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from perfkit import backends, faults
+from perfkit import backends, faults, fp8
 from perfkit.errors import InputError, PerfkitError, RunFailed, Unavailable
 from perfkit.inspection.results import Inspected
 from perfkit.run_folder import Settings, read_manifest
@@ -55,8 +55,10 @@ def _generated(
     import torch
 
     progress("building the model")
-    dtype = torch.bfloat16 if settings.dtype == "bf16" else torch.float32
+    dtype = torch.bfloat16 if settings.dtype in ("bf16", "fp8") else torch.float32
     model = workload.build(settings).to(device=settings.device, dtype=dtype)
+    if settings.dtype == "fp8":
+        fp8.convert(model, workload.layers)
     batch = forms.placed(workload.batch(settings, 0), settings.device, dtype)
     progress("compiling: one step")
     program = backend.prepare(workload, model, settings)

@@ -34,7 +34,7 @@ class _Simulated:
     def __init__(self, made: Work, network: Network, ranks: int) -> None:
         self._work, self._lane, self._ranks = made, Lane(network, ranks), ranks
         one = made.one
-        self._wide = 2.0 if one.manifest.settings.dtype == "bf16" else 1.0  # of a gradient where it is reduced
+        self._wide = 2.0 if one.manifest.settings.dtype in ("bf16", "fp8") else 1.0  # of a gradient where it is reduced
         self._gathered: dict[int, float] = {}
         self._reduced: dict[int, float] = {}
         present = {row.unit for row in made.rows if row.phase == FORWARD}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from perfkit.errors import InputError
 from perfkit.run_folder import Manifest
 
-_ELEMENT = {"bf16": 2}  # bytes of a number in the model's precision; 4 in the others
+_ELEMENT = {"bf16": 2, "fp8": 2}  # bytes of a number in the model's precision; 4 in the others
 
 
 @dataclass(frozen=True)

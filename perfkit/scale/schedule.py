@@ -103,7 +103,7 @@ def assumptions(ways: Sequence[str], one: OneRank) -> list[str]:
         "last gradient is there, while backward goes on; the optimizer waits for all of them.",
         "fsdp": "fsdp: each repeated block is a unit, the rest another; two gathered units at most in the forward "
         "pass, the next one prefetched; gradients reduced"
-        + (" in fp32" if one.manifest.settings.dtype == "bf16" else "")
+        + (" in fp32" if one.manifest.settings.dtype in ("bf16", "fp8") else "")
         + ".",
         "zero1": "zero1: gradients reduced in buckets of 25 MiB while backward goes on; the parameters are gathered "
         "after the optimizer, which nothing covers.",

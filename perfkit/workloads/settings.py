@@ -13,6 +13,9 @@ from perfkit.workloads.choices import not_one_of, unknown
 from perfkit.workloads.interface import Workload
 
 
+FP8_MULTIPLE = 16  # of every dimension of a product of fp8
+
+
 def resolve_settings(workload: Workload, **options: Any) -> Settings:
     """Checked settings for a run of `workload`; `options` are fields of `Settings`, None meaning the default.
 
@@ -35,6 +38,7 @@ def resolve_settings(workload: Workload, **options: Any) -> Settings:
     _check_names(workload, settings)
     _check_numbers(workload, settings, dimensions)
     _check_parts(workload, settings)
+    _check_fp8(workload, settings)
     _check_device(settings)
     settings = parallel.resolved(workload, settings)
     workload.check(settings)
@@ -109,6 +113,27 @@ def _check_parts(workload: Workload, settings: Settings) -> None:
             raise UsageError(f"{field.option} belongs to training.", f"Leave it out, or leave {other} out.")
 
 
+def _check_fp8(workload: Workload, settings: Settings) -> None:
+    if settings.dtype != "fp8":
+        return
+    if not settings.training:
+        raise UsageError("--dtype fp8 is of a training step.", "Use --dtype bf16 for inference.")
+    if settings.in_group:
+        raise UsageError("--dtype fp8 trains in one process.", "Leave --ranks and --parallel out, or use --dtype bf16.")
+    if not workload.layers:
+        raise UsageError(
+            f"{workload.name} names no repeated layers, whose linear layers --dtype fp8 is for.",
+            'Choose gpt2 or llama, give your workload `layers = "path.of.the.list.*"`, or use --dtype bf16.',
+        )
+    rows = settings.batch_size * (settings.sequence_length or 1)
+    if settings.sequence_length and rows % FP8_MULTIPLE:
+        raise UsageError(
+            f"--dtype fp8 needs B·T to divide by {FP8_MULTIPLE}, as cuBLASLt does; {settings.batch_size} × "
+            f"{settings.sequence_length} = {rows} does not.",
+            f"Give -B {FP8_MULTIPLE}, or -T {-(-settings.sequence_length // FP8_MULTIPLE) * FP8_MULTIPLE}.",
+        )
+
+
 def _check_device(settings: Settings) -> None:
     kind, _, index = settings.device.partition(":")
     if kind not in ("cpu", "cuda") or (index and not (kind == "cuda" and index.isdigit())):
@@ -142,4 +167,10 @@ def _check_gpu(index: int, dtype: str) -> None:
     if dtype == "tf32" and major < 8:
         raise Unavailable(
             f"--dtype tf32 needs compute capability 8.0 or newer; this GPU has {major}.{minor}.", "Use --dtype fp32."
+        )
+    if dtype == "fp8" and (major, minor) < (8, 9):
+        raise Unavailable(
+            f"--dtype fp8 needs compute capability 8.9 or newer; this GPU has {major}.{minor}, and emulated its times "
+            "would mislead.",
+            "Use --dtype bf16.",
         )

@@ -22,6 +22,7 @@ from perfkit.backends.thunder.backend import ThunderProgram, Traces, executed_sy
 from perfkit.backends.thunder.distributed import TRACED
 from perfkit.kernels.languages import candidates
 from perfkit.run_folder import Settings, Symbol
+from perfkit.settings import HELD_IN
 
 if TYPE_CHECKING:
     import torch
@@ -186,10 +187,10 @@ class ThunderLlmc(Backend):
 
 
 def _dtype_missing(settings: Settings | None) -> str | None:
-    """Why no kernel of the catalog runs in the precision of `settings`, or None. tf32 is stored as fp32."""
+    """Why no kernel of the catalog runs in the precision of `settings`, or None. tf32 is stored as fp32, fp8 as bf16."""
     if settings is None:
         return None
-    device, dtype = settings.device.split(":")[0], settings.dtype.replace("tf32", "fp32")
+    device, dtype = settings.device.split(":")[0], HELD_IN.get(settings.dtype, settings.dtype)
     operations = [o for family in kernels.catalog(settings.kernel_dirs) for o in family.operations]
     if any(candidates(operation, device, dtype) for operation in operations):
         return None
