@@ -33,8 +33,8 @@ SLACK = 3.0
 # The unit roundoff of the arithmetic: what a single correctly rounded result may be off by. Of fp8 it is that of e4m3.
 FLOOR = {"fp32": 2.0**-23, "tf32": 2.0**-10, "bf16": 2.0**-8, "fp8": 2.0**-4}
 
-# No error of an output or gradient may be larger, eager's neither. Eager's own products are perfkit's in fp8 alone: they
-# are held to a narrower limit one by one (`perfkit.fp8.checks`).
+# No error of an output or gradient may be larger, nor eager's: in fp8 its products are perfkit's own. One by one they
+# are held to a narrower limit (`perfkit.fp8.checks`).
 MOST = {"fp8": 0.5}
 
 # Sums are accumulated in fp32 whatever they are sums of: each addition is off by at most this, of the partial sum.

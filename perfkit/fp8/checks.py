@@ -70,7 +70,7 @@ def _inputs(layer: Linear, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
 def _results(
     layers: Sequence[Linear], xs: Sequence[torch.Tensor], dys: Sequence[torch.Tensor], call: Call
 ) -> list[dict[str, torch.Tensor]]:
-    """What each layer makes of its x and dy."""
+    """Return what each layer makes of its x and dy."""
     import torch
 
     with torch.enable_grad():

@@ -28,7 +28,7 @@ _LEAST = 2.0**-100  # of a largest value: its scale is not 0
 
 
 def scale_of(x: Tensor, dtype: torch.dtype) -> Tensor:
-    """What numbers of `dtype` are multiplied by to be those of `x`: fp32, ()."""
+    """The factor () in fp32 that makes numbers of `dtype` those of `x`."""
     return x.abs().amax().float().clamp(min=_LEAST) / torch.finfo(dtype).max
 
 

@@ -11,14 +11,14 @@ if TYPE_CHECKING:
     import torch
 
 EMULATED = (
-    "fp8 is emulated on this CPU: operands are rounded to fp8 and multiplied in fp32. Results are those of fp8; times say "
-    "nothing of a GPU's."
+    "fp8 is emulated on this CPU: operands are rounded to fp8 and multiplied in fp32. Results are those of fp8; times "
+    "say nothing of a GPU's."
 )
 
 
 def chosen(model: torch.nn.Module, layers: str) -> tuple[list[str], list[str]]:
-    """Names of the linear layers that multiply fp8, and of those that cannot for their widths: of all that lie inside of
-    the repeated `layers` (a pattern as `transformer.h.*`)."""
+    """Names of the linear layers inside of the repeated `layers` (a pattern as `transformer.h.*`): of those that
+    multiply fp8, and of those that cannot for their widths."""
     import torch
 
     from perfkit.fp8.linear import MULTIPLE
@@ -54,8 +54,8 @@ def described(model: torch.nn.Module, layers: str, device: str) -> list[str]:
     names, others = chosen(model, layers)
     every = dict.fromkeys(name.rpartition(".")[2] for name in names)
     text = (
-        f"fp8: the products of {len(names)} linear layers ({', '.join(every)}) take activations and weights in e4m3 and "
-        "gradients in e5m2, each tensor with one scale from its own largest value at that moment; sums in fp32, results in "
+        f"fp8: the products of {len(names)} linear layers ({', '.join(every)}) take activations and weights in e4m3 "
+        "and gradients in e5m2, each tensor with one scale from its own largest value at that moment; results are "
         "bf16. Embeddings, head, norms, attention, gradients of biases and the optimizer are in bf16."
     )
     left = [f"{len(others)} linear layers stay in bf16, for their widths do not divide by 16."] if others else []

@@ -12,7 +12,6 @@ from perfkit.workloads import loader, parallel
 from perfkit.workloads.choices import not_one_of, unknown
 from perfkit.workloads.interface import Workload
 
-
 FP8_MULTIPLE = 16  # of every dimension of a product of fp8
 
 

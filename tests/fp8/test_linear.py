@@ -24,7 +24,7 @@ def a_layer(bias: bool = True) -> Linear:
 def nearest(x: Tensor, dtype: torch.dtype) -> Tensor:
     """`x` rounded to the nearest number of `dtype` by a search among all of them; ties to the even mantissa."""
     codes = torch.arange(256, dtype=torch.uint8).view(dtype).double()
-    grid, order = codes[codes.isfinite()].unique().sort()
+    grid, _ = codes[codes.isfinite()].unique().sort()
     above = torch.searchsorted(grid, x.double()).clamp(1, len(grid) - 1)
     low, high = grid[above - 1], grid[above]
     middle, x = (low + high) / 2, x.double()

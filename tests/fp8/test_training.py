@@ -74,13 +74,12 @@ def test_other_backends_say_why_not() -> None:
 
 @pytest.mark.parametrize("workload", ["gpt2", "llama"])
 def test_fifty_steps_beside_bf16_and_fp32(workload: str) -> None:
-    given = {"batch_size": 4, "sequence_length": 64}
+    given = {"batch_size": 2, "sequence_length": 32}
     curves = {}
     for dtype in ("fp32", "bf16", "fp8"):
         side = Side(settings_of(workload, dtype=dtype, **given), "eager")
         curves[dtype] = [float(side.step()) for _ in range(50)]
     fall = curves["fp32"][0] - curves["fp32"][-1]
-    print({name: (curve[0], curve[-1], apart(curve, curves["fp32"])) for name, curve in curves.items()}, fall)
     assert fall > 0
     assert apart(curves["fp8"], curves["fp32"]) < 0.01
     assert abs(statistics.fmean(curves["fp8"][-10:]) - statistics.fmean(curves["bf16"][-10:])) < 0.005
@@ -99,6 +98,4 @@ def test_a_run_is_right_by_its_own_bounds(workload: str, tmp_path: Path) -> None
     assert any("e4m3" in note for note in facts.notes)
     _, _, eager = first_steps(settings, "eager", tmp_path)
     verdict = judge("fp8", precision, eager, eager, reference.losses, facts.samples_per_step)
-    for check in sorted(verdict.checks, key=lambda c: -(c.error or 9)):
-        print(check)
     assert verdict.ok

@@ -29,7 +29,7 @@ def test_options_override_the_preset(gpt2):
     [
         ({"preset": "larg"}, r"no preset of gpt2 called 'larg'\. Did you mean large\? Known: gpt2, tiny, medium"),
         ({"variant": "spda"}, r"no variant of gpt2 called 'spda'\. Did you mean sdpa\? Known: explicit, sdpa"),
-        ({"dtype": "fp23"}, r"--dtype is one of fp32, tf32, bf16; not 'fp23'\. Did you mean fp32\?"),
+        ({"dtype": "fp23"}, r"--dtype is one of fp32, tf32, bf16, fp8; not 'fp23'\. Did you mean fp32\?"),
         ({"dtype": "int8"}, r"--dtype is one of .*; not 'int8'\.$"),
         ({"compile_mode": "max"}, "--compile-mode is one of default, reduce-overhead, .*; not 'max'"),
         ({"optimizer": "fuse"}, r"--optimizer is one of default, foreach, fused; not 'fuse'\. Did you mean fused\?"),

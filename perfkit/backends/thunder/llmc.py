@@ -187,7 +187,7 @@ class ThunderLlmc(Backend):
 
 
 def _dtype_missing(settings: Settings | None) -> str | None:
-    """Why no kernel of the catalog runs in the precision of `settings`, or None. tf32 is stored as fp32, fp8 as bf16."""
+    """Why no kernel of the catalog runs in the precision of `settings`, or None: of tf32 in fp32, of fp8 in bf16."""
     if settings is None:
         return None
     device, dtype = settings.device.split(":")[0], HELD_IN.get(settings.dtype, settings.dtype)
