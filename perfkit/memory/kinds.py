@@ -23,6 +23,9 @@ KINDS = (
 (PARAMETERS, BUFFERS, GRADIENTS, STATE, ACTIVATIONS, INPUTS, TEMPORARIES, WORKSPACES, CACHES, UNKNOWN) = range(10)
 # Bytes that cuBLAS gets of PyTorch by default: CUBLAS_WORKSPACE_CONFIG=:4096:2:16:8, and :4096:8 on Hopper.
 _CUBLAS = (4096 * 1024 * 2 + 16 * 1024 * 8, 4096 * 1024 * 8)
+_WORKSPACES = (
+    2  # of that size: one for cuBLAS and one for cuBLASLt, made at the first product; 32 MiB may be a tensor's
+)
 
 
 @dataclass
@@ -148,8 +151,9 @@ def _infer(kind: Any, passes: _Passes, facts: StackFacts, found: Allocations) ->
     _from_before(kind, passes, facts, found)
     own = np.isin(phase, (phases.FORWARD, phases.OUTSIDE))
     kind[own & (kind == UNKNOWN) & facts.caches[found.stack]] = CACHES
-    asked = np.isin(found.requested, _CUBLAS) & stays & (phase != phases.BUILD)
-    kind[facts.workspace[found.stack] | asked] = WORKSPACES
+    asked = np.flatnonzero(np.isin(found.requested, _CUBLAS) & stays & (phase != phases.BUILD))
+    kind[asked[:_WORKSPACES]] = WORKSPACES
+    kind[facts.workspace[found.stack]] = WORKSPACES
 
 
 def _of_forward(kind: Any, passes: _Passes, found: Allocations, phase: Any) -> None:

@@ -206,3 +206,16 @@ def test_a_snapshot_of_nothing_is_a_sentence(run_cli: Any, tmp_path: Path) -> No
     path.write_bytes(pickle.dumps({"segments": [], "device_traces": [[]], "allocator_settings": {}}))
     done = run_cli(["report", path])
     assert (done.rc, done.stdout) == (2, "") and "no device has memory or events" in done.stderr
+
+
+def test_tensors_of_the_size_of_a_workspace(tmp_path: Path) -> None:
+    """Of 32 MiB are cuBLAS's workspace on Hopper, and activations of 16 × 1024 × 1024 numbers of two bytes."""
+    allocator = Allocator()
+    parameter = allocator.alloc(32 << 20, BUILD)
+    workspaces = [allocator.alloc(32 << 20, FIRST) for _ in range(2)]
+    for _ in range(5):
+        allocator.alloc(32 << 20, FIRST)
+    allocator.fail(32 << 20, 1 << 20, FIRST)
+    found = _kinds(_read(allocator.snapshot(), tmp_path).peak)
+    assert parameter and len(workspaces) == 2
+    assert found == {"parameters": 32 << 20, "workspaces": 64 << 20, "activations": 160 << 20}

@@ -61,6 +61,7 @@ def _below_roof(rule: Rule, case: Case) -> Iterator[Finding]:
             sum(g.headroom_ns or 0.0 for g in groups),
             count=sum(g.count for g in groups),
             kernels=list(dict.fromkeys(g.key for g in groups)),
+            lines=case.lines_of(_rows_of(case, groups), ""),
             remedy=(_UNTOLD if report.missing else _NO_REASON) if own else f"{remedy(case, groups, family, limit)}.",
         )
 
@@ -83,9 +84,15 @@ def _usual(case: Case, groups: Sequence[Group], waiting: Reals) -> Sequence[Grou
     return sorted(made, key=lambda g: -(g.headroom_ns or 0.0))
 
 
+def _rows_of(case: Case, groups: Sequence[Group]) -> Booleans:
+    """The rows of kernel groups."""
+    rows = [case.named_short(group.key) & (case.shapes == group.shapes) for group in groups]
+    return np.asarray(np.any(rows, axis=0), bool)
+
+
 def _has_cause(case: Case, group: Group) -> bool:
     """Return whether findings that save about as much on the group's kernels say why."""
-    rows = case.named_short(group.key) & (case.shapes == group.shapes)
+    rows = _rows_of(case, [group])
     return case.explained(rows) >= _AS_MUCH * (group.headroom_ns or 0.0) > 0
 
 
@@ -104,6 +111,7 @@ def _tiny(rule: Rule, case: Case) -> Iterator[Finding]:
         min(time, case.freed(rows)),
         count=case.per_step(rows.sum()),
         kernels=case.main_kernels(rows),
+        lines=case.lines_of(rows, ""),
     )
 
 
