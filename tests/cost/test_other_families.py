@@ -27,6 +27,9 @@ class TestMovement:
         assert traffic("aten::_to_copy", t(4), 15) == (16, 8)
         assert traffic("aten::cat", (t(2, 8), t(3, 8)), 0) == (160, 160)
         assert CostModel().cost(Call("aten::cat", ((), 0))) is None  # old traces hold no sizes of a list
+        assert traffic("aten::_chunk_cat", (t(3, 8), t(4)), 0, 2) == (112, 144)  # four rows of the first, one empty
+        assert traffic("aten::_chunk_cat", (t(3, 8), t(4)), 0, 2, t(2, 18, dtype="bf16")) == (112, 72)
+        assert traffic("aten::split_with_sizes_copy", t(2, 18, dtype="bf16"), (16, 2), 1, ()) == (72, 72)
         assert traffic("aten::constant_pad_nd", t(4, 6), (1, 1), 0) == (96, 128)
 
     def test_fills_and_random(self) -> None:

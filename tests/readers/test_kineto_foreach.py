@@ -71,6 +71,28 @@ def test_the_parameters_with_weight_decay_alone(tmp_path: Path) -> None:
     assert read(tmp_path, training(MUL, [1]))["bytes_read"].isna().all()
 
 
+@pytest.mark.parametrize("rank", [0, 1])
+def test_the_parts_of_the_parameters_that_a_rank_of_fsdp_holds(rank: int, tmp_path: Path) -> None:
+    """(300 · 1000, 1000, 7, 65536, 65537) over two ranks: 3, 1, 1, 1 and 1 chunks."""
+    elements = 150_000 + 500 + 32768 + (4 + 32769 if rank == 0 else 3 + 32768)
+    path = write(tmp_path / "t.json", training(MUL, [7]), distributedInfo={"rank": rank, "world_size": 2})
+    found = read_trace(path).frame
+    assert found["flop_vector_fp32"].sum() == elements
+    assert found["bytes_written"].sum() == 4 * elements
+    assert read(tmp_path, training(MUL, [7]))["bytes_read"].isna().all()  # of one process it proves nothing
+
+
+def test_a_rank_without_rows_of_a_tensor(tmp_path: Path) -> None:
+    """Of 4 ranks the last has 1 of 7 rows (2, 2, 2, 1); of 8 ranks none (1 each for seven)."""
+    for ranks, rows in ((4, 1), (8, 0)):
+        parts = [300 // ranks * 1000 if ranks == 4 else (300 - 7 * 38) * 1000, 1000 // ranks, rows, 65536 // ranks,
+                 65537 - (ranks - 1) * -(-65537 // ranks)]  # fmt: skip
+        blocks = sum(-(-one // 65536) for one in parts)
+        about = {"rank": ranks - 1, "world_size": ranks}
+        found = read_trace(write(tmp_path / "t.json", training(MUL, [blocks]), distributedInfo=about)).frame
+        assert found["flop_vector_fp32"].sum() == sum(parts)
+
+
 def test_gradients_of_several_micro_batches_count_once(tmp_path: Path) -> None:
     found = read(tmp_path, training(MUL, [CHUNKS], rounds=3))
     assert found["flop_vector_fp32"].sum() == ELEMENTS

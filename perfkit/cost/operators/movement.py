@@ -53,6 +53,19 @@ def join(call: Call) -> Cost:
     return movement(tensors, [dense(t.shape, t.dtype) for t in tensors])
 
 
+def join_chunks(call: Call) -> Cost:
+    """_chunk_cat(tensors, dim, chunks, out): the tensors cut into chunks along a dimension, and those joined, with
+    padding where a dimension does not divide."""
+    tensors = tensors_at(call, 0)
+    if not tensors:
+        raise ValueError(f"{call.name}: the tensors of the list were not recorded")
+    dim, chunks, out = integer_at(call, 1), integer_at(call, 2), tensor_at(call, 3)
+    if out is not None:
+        return movement(tensors, (out,))
+    padded = [t.numel // max(t.shape[dim], 1) * -(-t.shape[dim] // chunks) * chunks for t in tensors]
+    return movement(tensors, [dense((n,), t.dtype) for n, t in zip(padded, tensors, strict=True)])
+
+
 def pad(call: Call) -> Cost:
     """constant_pad_nd(x, padding, value): pairs for the last dimensions first."""
     x, pairs = call.tensor(0), integers_at(call, 1)
@@ -154,6 +167,8 @@ def operators() -> list[Operator]:
         *same("flip roll", "copy", copy_out, "0", _COPY, delegates=("cat",)),
         *same("cat _cat concat", "copy", join, "0", "every part once; result once", delegates=("cat",)),
         *same("stack", "copy", join, "0", "every part once; result once", delegates=("cat",)),
+        *same("_chunk_cat", "copy", join_chunks, "0", "every part once; result once", delegates=(ANY,)),
+        *same("split_with_sizes_copy split_copy unbind_copy", "copy", copy_out, "0", _COPY, delegates=(ANY,)),
         *same("constant_pad_nd", "copy", pad, "0", "input; padded output", delegates=("copy_",)),
         *same("repeat", "copy", repeat, "0", "input; tiled output", kind="dispatch"),
         *same("select_backward slice_backward", "copy", slice_gradient, "0", "gradient; the whole input gradient",

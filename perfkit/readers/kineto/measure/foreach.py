@@ -3,7 +3,8 @@
 The lists of an optimizer are the model's parameters, or as many tensors of their shapes. Which these are the backward
 pass shows: each parameter's gradient is accumulated in a node of its own, with its shape. Whether an operator's list
 is that list its launches show: multi-tensor kernels work on chunks of 65 536 elements, one thread block a chunk. Only
-where the number of blocks is exactly that of the list's chunks the list is taken; else the work stays unknown.
+where the number of blocks is exactly that of the list's chunks the list is taken; else the work stays unknown. FSDP's optimizer has this rank's
+parts of them: rows of the first dimension, as many as `torch.chunk` gives it.
 
 On a CPU nothing launches. There a program of perfkit's own records what its optimizer steps (`complete_recorded`).
 """
@@ -33,9 +34,11 @@ Specs = tuple[TensorSpec, ...]
 
 
 def complete(
-    host: HostEvents, device: DeviceEvents, places: Place, rows: Rows, launch: Integers, costs: CostModel
-) -> None:
-    """Give operators with unrecorded lists the shapes and cost of the parameters, where the launches prove it."""
+    host: HostEvents, device: DeviceEvents, places: Place, rows: Rows, launch: Integers, costs: CostModel,
+    rank: tuple[int, int] = (0, 1),
+) -> None:  # fmt: skip
+    """Give operators with unrecorded lists the shapes and cost of the parameters, where the launches prove it; `rank`
+    is that of the trace, and the number of ranks."""
     open_kinds = _without_lists(host)
     if not open_kinds:
         return
@@ -46,7 +49,8 @@ def complete(
     for event in calls[blocks[calls] > 0].tolist():
         step = int(places.step[event])
         if step not in parameters:
-            parameters[step] = list(_candidates(_accumulated(host, places.step, step)))
+            whole = list(_candidates(_accumulated(host, places.step, step)))
+            parameters[step] = whole + [_part(one, *rank) for one in whole if rank[1] > 1]
         found = next((p for p in parameters[step] if chunks(p) == blocks[event]), None)
         if found is None:
             continue
@@ -133,6 +137,17 @@ def _candidates(gradients: list[TensorSpec]) -> Iterator[Specs]:
             yield tuple(once)
         yield tuple(t for t in once if len(t.shape) > 1)
         yield tuple(t for t in once if len(t.shape) < 2)
+
+
+def _part(tensors: Specs, rank: int, ranks: int) -> Specs:
+    """The rows of each tensor that a rank holds; what has none is not in its lists."""
+    found = []
+    for one in tensors:
+        rows = math.ceil(one.shape[0] / ranks) if one.shape else 0
+        mine = max(0, min(rows, one.shape[0] - rank * rows)) if one.shape else 0
+        if mine:
+            found.append(TensorSpec((mine, *one.shape[1:]), one.dtype))
+    return tuple(found)
 
 
 def _filled(call: Call, tensors: Specs) -> Call:

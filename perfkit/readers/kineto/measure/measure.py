@@ -95,11 +95,18 @@ def _operators(events: Events, placed: Placed, known: Known) -> Measured:
     return Measured(columns, facts, unplaced, chosen)
 
 
+def _rank(events: Events) -> tuple[int, int]:
+    """The rank of a trace, and the number of ranks; of one process alone 0 of 1."""
+    rank, ranks = (events.about.distributed.get(name) for name in ("rank", "world_size"))
+    known = type(rank) is int and type(ranks) is int and 0 <= rank < ranks
+    return (rank, ranks) if known else (0, 1)
+
+
 def _activities(events: Events, placed: Placed, launches: Launches, on_gpu: GpuSteps, known: Known) -> Measured:
     """Rows and facts of a trace with work on a GPU."""
     host, device, places, steps, unplaced = events.host, events.device, placed.places, placed.steps, list[str]()
     rows = on_device(host, places.wrapper, known.costs, known.declared, known.matmul_precision)
-    foreach.complete(host, device, places, rows, launches.call, known.costs)
+    foreach.complete(host, device, places, rows, launches.call, known.costs, _rank(events))
     messages = messages_of(host, device, launches.call)
     located = find_call_sites(host, known.call_sites, device, launches)
     generated.complete(host, rows, located, known.declared)
