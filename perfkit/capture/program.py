@@ -241,9 +241,10 @@ def multiplied_in(table: KernelTable) -> str:
     return str(work.idxmax()).removeprefix(_MATRIX) if work.max() > 0 else ""
 
 
-def _site(name: str, line: int, members: list[list[Any]], work: list[Any] | None) -> CallSite:
+def _site(name: str, line: int, members: list[list[Any]], work: list[Any] | None, source: str = "") -> CallSite:
     """A call site out of JSON."""
-    return CallSite(name, line, tuple(Member(*one) for one in members), Work(*work) if work is not None else None)
+    done = Work(*work) if work is not None else None
+    return CallSite(name, line, tuple(Member(*one) for one in members), done, source)
 
 
 def _ceilings(result: Result, folder: Path, progress: Progress) -> tuple[str, list[str]]:

@@ -31,6 +31,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from perfkit.inductor.names import operator_name
+from perfkit.inductor.sources import source_of
 from perfkit.inductor.work import work_of_node
 from perfkit.profile_names import ROOT
 from perfkit.tree import shares
@@ -93,7 +94,8 @@ class CallSites:
             taken.update(own)
             at = first_line + line - 1 if line else 0
             done = _extern_work(nodes, origins) if extern else work.get(kernel)
-            sites.append(shares.CallSite(name, at, _served(own, places), done))
+            most = sorted(own, key=lambda node: (is_view(node), -_bytes([node])))
+            sites.append(shares.CallSite(name, at, _served(own, places), done, source_of(most)))
         self.graphs.append(sites)
 
 

@@ -43,13 +43,14 @@ class CallSite(NamedTuple):
 
     `name` is what a profiler shows for it, `line` its line in the generated text (from 1; 0: unknown), and `members`
     say what it serves; their pass is "", for that is the one in which the code runs. `work` is None where it is not
-    known.
+    known. `source` is the line of the model that most of it comes from, as `file|line|function`; "" for unknown.
     """
 
     name: str
     line: int
     members: tuple[Member, ...]
     work: Work | None = None
+    source: str = ""
 
 
 def split(places: Iterable[tuple[str, str, str]], weights: Iterable[float | None]) -> list[Member]:

@@ -114,7 +114,7 @@ def _measured(
     found.facts["trace_checks"] = msgspec.to_builtins([check for check, _ in checked])
     said = [check.sentence for check, _ in checked if check.sentence]
     source = Lines(events, placed, known.lines)
-    source.add(found.columns, found.facts, found.launched, known.reads)
+    source.add(found.columns, found.facts, found.launched, known.reads, found.sources)
     said += [source.problem] if source.problem else []
     said += [remark] if remark else []
     warnings = events.about.warnings() + found.unplaced + _warnings(events, placed, found) + said

@@ -71,6 +71,22 @@ def find_call_sites(
     return Located(graphs, sites, of_event, _certain(graphs, shared_out), times, called, replays)
 
 
+def sources_of(located: Located | None, chosen: Integers) -> Coded | None:
+    """The line of the model of each row, by the host event that it is or was launched by (−1: none); None without
+    compiled graphs."""
+    if located is None:
+        return None
+    words = Coded.of([site.source or None for site in located.sites])
+    return Coded(words.words, np.append(words.code, -1)[_sites_of(located, chosen)].astype(np.int32))
+
+
+def _sites_of(located: Located, chosen: Integers) -> Integers:
+    """The site of each row, −1 for none."""
+    site = np.where(chosen >= 0, located.of_event[np.maximum(chosen, 0)], -1)
+    replays = located.replays
+    return np.where(replays.site >= 0, replays.site, site) if replays is not None and len(replays.graph) else site
+
+
 def _certain(graphs: Sequence[Sequence[CallSite]], shared_out: Sequence[bool]) -> list[Work | None]:
     """The work of each site, None where another graph with the same calls does other work there and the trace does not
     show which of them ran: a function that was compiled again for another shape calls its kernels the same."""
@@ -104,9 +120,8 @@ def by_call_sites(
     if located is None:
         return []
     graphs, replays, times = located.graphs, located.replays, located.times
-    site = np.where(chosen >= 0, located.of_event[np.maximum(chosen, 0)], -1)
+    site = _sites_of(located, chosen)
     if replays is not None and len(replays.graph):
-        site = np.where(replays.site >= 0, replays.site, site)
         often = np.repeat(_often(host, places, replays, len(graphs)), [len(graph) for graph in graphs])
         times = np.maximum(times, often).tolist()
     whole = np.repeat([_of_whole_model(graph) for graph in graphs], [len(graph) for graph in graphs])

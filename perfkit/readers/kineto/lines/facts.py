@@ -55,23 +55,21 @@ def shown(path: str) -> str:
     return path.removeprefix(here) if path.startswith(here) else path
 
 
-def column(lined: Lined, events: Integers) -> Coded:
-    """The line of each of `events`, −1 for none: the user's, else the library's."""
-    frame = _taken(lined.frame, events)
-    frame = np.where(frame >= 0, frame, _taken(lined.library, events))
+def column(lined: Lined, frame: Integers) -> Coded:
+    """The line of each row by its `frame`, −1 for none."""
     words = Coded.of(list(texts(lined.frames)))
     return Coded(words.words, np.append(words.code, -1)[frame].astype(np.int32))
 
 
 def by_line(
     host: HostEvents, lined: Lined, idle: Union | None, waits: Mapping[str, tuple[Integers, Integers]],
-    bytes_: Mapping[int, float] | None, rows: tuple[Integers, Any], lane: int,
+    bytes_: Mapping[int, float] | None, rows: tuple[Integers, Integers, Any], lane: int,
 ) -> tuple[list[dict[str, Any]], dict[str, float]]:  # fmt: skip
     """An entry for each line with all that it took, over the capture, in ns, and what no line is known of; the bytes
     are those of one step.
 
     `idle` are the stretches in which a GPU was idle inside the steps; `waits` events and their ns by what they do (wait
-    for a value or for a copy to a device, make tensors of lists); `rows` the host event and duration of each row;
+    for a value or for a copy to a device, make tensors of lists); `rows` host event, frame and duration of each;
     `lane` the thread of the steps.
     """
     count = len(lined.frames) + 1  # the last one, −1, means unknown
@@ -87,11 +85,10 @@ def by_line(
         "idle_ns": _summed(pieces.frame, length - pieces.free_of(idle), count) if idle is not None else None,
     }
     for name, (events, ns) in waits.items():
-        of = _frames_of(lined, events)
+        of = frames_of(lined, events)
         amounts[f"{name}_ns"] = _summed(of, ns, count)
         amounts[f"{name}s"] = _summed(of, np.ones(len(events)), count)
-    launched, duration = rows
-    of_rows = _frames_of(lined, launched)
+    launched, of_rows, duration = rows
     amounts["between_ns"] = amounts["host_ns"]
     if idle is None:  # the rows ran on the host
         own = np.where(host.lane[launched] == lane, np.nan_to_num(duration), 0.0)
@@ -119,7 +116,7 @@ def _taken(values: Integers, events: Integers) -> Integers:
     return np.where(events >= 0, values[np.maximum(events, 0)], -1) if len(values) else np.full(len(events), -1)
 
 
-def _frames_of(lined: Lined, events: Integers) -> Integers:
+def frames_of(lined: Lined, events: Integers) -> Integers:
     """The frame of each event: the user's, else the library's."""
     frame = _taken(lined.frame, events)
     return np.where(frame >= 0, frame, _taken(lined.library, events))

@@ -11,11 +11,11 @@ import numpy as np
 
 from perfkit.errors import InputError
 from perfkit.intervals import Union
-from perfkit.readers.columns import Integers
+from perfkit.readers.columns import Coded, Integers
 from perfkit.readers.intervals import stretches
 from perfkit.readers.kineto.attribution.columns import Placed, place
 from perfkit.readers.kineto.decode.read import Events, read_events
-from perfkit.readers.kineto.lines import facts
+from perfkit.readers.kineto.lines import compiled, facts
 from perfkit.readers.kineto.lines.join import Lined, Traced, by_other_step, by_own_stacks
 from perfkit.readers.kineto.lines.stacks import stacks_of
 from perfkit.readers.kineto.measure.gpu import at_work
@@ -52,13 +52,17 @@ class Lines:
         self._bytes = _allocated(events, by_own_stacks(other, stacks)) if len(events.memory) else None
         return by_other_step(self._trace, other, stacks)
 
-    def add(self, columns: dict[str, Any], found: dict[str, Any], launched: Integers, reads: Any) -> None:
+    def add(
+        self, columns: dict[str, Any], found: dict[str, Any], launched: Integers, reads: Any,
+        sources: Coded | None = None,
+    ) -> None:  # fmt: skip
         """Add the column `line` of the rows, which the host events `launched` made (−1: unknown), and `lines` to the
-        facts. `reads` says by name which operators read a value."""
+        facts. `reads` says by name which operators read a value; `sources` the lines of rows of compiled code."""
         if self._lined is None:
             return
         host, device, placed = self._events.host, self._events.device, self._placed
-        columns["line"] = facts.column(self._lined, launched)
+        of_rows = compiled.frames_of_rows(self._lined, launched, sources)
+        columns["line"] = facts.column(self._lined, of_rows)
         idle = None
         if len(device) and placed.on_gpu is not None:
             start, end, _ = stretches(at_work(host, device, placed.launch), placed.on_gpu.steps)
@@ -68,7 +72,7 @@ class Lines:
         copying = uploads(host, device, placed.places, launch)
         upload = np.array([event in copying for event in placed.places.operator[events].tolist()], bool)
         inside = np.asarray(columns["step"]) >= 0
-        rows = launched[inside], columns["duration_ns"][inside]
+        rows = launched[inside], of_rows[inside], columns["duration_ns"][inside]
         made, ns = conversions(host, placed.places.step >= 0)
         length = host.end - host.start
         waits = {

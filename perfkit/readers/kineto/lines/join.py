@@ -77,7 +77,7 @@ def by_other_step(trace: Traced, other: Traced, stacks: Stacks) -> Lined:
     said = np.where(trace.host.nearest(trace.calls) >= 0, said, -1)
     caller, library = _taken(stacks.user, said), _taken(stacks.library, said)
     inside = np.where(said >= 0, _inside_nodes(other.places, stacks)[np.maximum(said, 0)], False)
-    frame = _with_forward(trace, caller, inside)
+    frame = _recomputed(trace, _with_forward(trace, caller, inside))
     of_call = Pieces.of(rows)
     return Lined(stacks.frames, frame, caller, library, of_call)
 
@@ -104,6 +104,28 @@ def _with_forward(trace: Traced, caller: Integers, own_code: Booleans) -> Intege
     outside = (forward >= 0) & (_taken(places.node, forward) != places.node)
     of_forward = np.where(outside, _taken(caller, forward), -1)
     return np.where(of_forward >= 0, of_forward, caller)
+
+
+def _recomputed(trace: Traced, frame: Integers) -> Integers:
+    """`frame` with the lines of calls that checkpointing repeats in the backward pass, on a GPU in a thread of autograd
+    where no line is marked: a module makes the same calls again in the same order."""
+    places, host = trace.places, trace.host
+    made: dict[tuple[int, int, int], list[int]] = defaultdict(list)
+    again: dict[tuple[int, int, int], list[int]] = defaultdict(list)
+    for event in np.flatnonzero(trace.calls & (places.module >= 0) & (places.step >= 0)).tolist():
+        key = (int(places.step[event]), int(host.name[event]), int(places.module[event]))
+        if places.node[event] < 0:
+            made[key].append(event)
+        elif frame[event] < 0:
+            again[key].append(event)
+    if not again:
+        return frame
+    of_call = np.full(len(host), -1, np.int64)
+    for key, events in again.items():
+        for event, first in zip(events, made.get(key, ()), strict=False):
+            of_call[event] = frame[first]
+    around = host.nearest(trace.calls)
+    return np.where(frame >= 0, frame, _taken(of_call, around))
 
 
 def _key(trace: Traced, event: int) -> tuple[str, int, str]:

@@ -3,8 +3,8 @@
 The lists of an optimizer are the model's parameters, or as many tensors of their shapes. Which these are the backward
 pass shows: each parameter's gradient is accumulated in a node of its own, with its shape. Whether an operator's list
 is that list its launches show: multi-tensor kernels work on chunks of 65 536 elements, one thread block a chunk. Only
-where the number of blocks is exactly that of the list's chunks the list is taken; else the work stays unknown. FSDP's optimizer has this rank's
-parts of them: rows of the first dimension, as many as `torch.chunk` gives it.
+where the number of blocks is exactly that of the list's chunks the list is taken; else the work stays unknown. With
+FSDP a rank has parts of the parameters: rows of the first dimension, as many as `torch.chunk` gives it.
 
 On a CPU nothing launches. There a program of perfkit's own records what its optimizer steps (`complete_recorded`).
 """

@@ -12,8 +12,8 @@ import numpy as np
 from perfkit.cost import CostModel, TensorSpec
 from perfkit.engines import iteration_of
 from perfkit.profile_names import LOADER
-from perfkit.readers.columns import Integers
-from perfkit.readers.kineto.attribution.call_sites import find_call_sites
+from perfkit.readers.columns import Coded, Integers
+from perfkit.readers.kineto.attribution.call_sites import find_call_sites, sources_of
 from perfkit.readers.kineto.attribution.columns import Placed, of_activities, of_operators
 from perfkit.readers.kineto.attribution.gpu_steps import GpuSteps, Launches
 from perfkit.readers.kineto.decode.read import Events
@@ -63,14 +63,15 @@ class Known:
 @dataclass(frozen=True)
 class Measured:
     """Columns of the table but for those that `perfkit.readers.finish` adds, facts, what could not be placed, the host
-    event that each row is or was launched by (−1: unknown), and how many activities of replays the captures of their
-    graphs show."""
+    event that each row is or was launched by (−1: unknown), how many activities of replays the captures of their
+    graphs show, and the line of the model of each row of compiled code, as `file|line|function`."""
 
     columns: dict[str, Any]
     facts: dict[str, Any]
     unplaced: list[str]
     launched: Integers
     captured: int = 0
+    sources: Coded | None = None
 
 
 def measure(events: Events, placed: Placed, known: Known) -> Measured:
@@ -92,14 +93,15 @@ def _operators(events: Events, placed: Placed, known: Known) -> Measured:
     accounting = gaps.account(host, placed.steps, places, rows, known.event_cost_ns)
     facts = _facts(events, placed, known, accounting)
     facts |= cpu.facts(host, placed.steps, only_group(facts))
-    return Measured(columns, facts, unplaced, chosen)
+    return Measured(columns, facts, unplaced, chosen, sources=sources_of(located, chosen))
 
 
 def _rank(events: Events) -> tuple[int, int]:
     """The rank of a trace, and the number of ranks; of one process alone 0 of 1."""
     rank, ranks = (events.about.distributed.get(name) for name in ("rank", "world_size"))
-    known = type(rank) is int and type(ranks) is int and 0 <= rank < ranks
-    return (rank, ranks) if known else (0, 1)
+    if isinstance(rank, int) and isinstance(ranks, int) and 0 <= rank < ranks:
+        return rank, ranks
+    return 0, 1
 
 
 def _activities(events: Events, placed: Placed, launches: Launches, on_gpu: GpuSteps, known: Known) -> Measured:
@@ -129,7 +131,9 @@ def _activities(events: Events, placed: Placed, launches: Launches, on_gpu: GpuS
             "launches": len(np.unique(launches.call[launches.replayed])),
             "activities": int(launches.replayed.sum()),
         }
-    return Measured(columns, facts, unplaced, launches.around, int(replays.placed.sum()) if replays is not None else 0)
+    captures_show = int(replays.placed.sum()) if replays is not None else 0
+    sources = sources_of(located, launches.around)
+    return Measured(columns, facts, unplaced, launches.around, captures_show, sources)
 
 
 def _facts(
