@@ -18,7 +18,6 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +27,8 @@ from perfkit import backends, fp8
 from perfkit.settings import HELD_IN, Settings
 from perfkit.workloads import find, resolve_settings
 
-TURNS, STEPS, SETTLE = 6, 4, 3
-ENERGY_S = 2.0  # the counter moves ten times a second
+TURNS, STEPS, SETTLE, BATCHES = 6, 4, 3, 4
+ENERGY_S = 1.5  # the counter moves ten times a second
 PRODUCTS = re.compile(r"e4m3|e5m2|qqtst|fp8|f8f8|_scaled_mm", re.IGNORECASE)  # in names of kernels that multiply fp8
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
@@ -44,6 +43,7 @@ class Side:
         self.program = backends.get(backend).prepare(self.workload, model, settings)
         self.program.outputs_wanted = False
         self._step = 0
+        self._batches: list[Any] = []  # of timed steps, which repeat
 
     def _model(self) -> torch.nn.Module:
         settings, held = self.settings, DTYPES[HELD_IN.get(self.settings.dtype, self.settings.dtype)]
@@ -59,21 +59,23 @@ class Side:
 
     def step(self) -> torch.Tensor:
         """One training step of the next batch; its loss."""
-        batch = tuple(t.to(self.settings.device) for t in self.workload.batch(self.settings, self._step))
+        batch = self._batch(self._step)
         self._step += 1
         _, loss = self.program.train_step([batch])
         assert loss is not None
         return loss
 
+    def _batch(self, step: int) -> Any:
+        return tuple(t.to(self.settings.device) for t in self.workload.batch(self.settings, step))
+
     def timed(self, steps: int) -> list[float]:
         """Times of steps in ms."""
+        self._batches = self._batches or [self._batch(i) for i in range(BATCHES)]
         found = []
-        for _ in range(steps):
-            batch = tuple(t.to(self.settings.device) for t in self.workload.batch(self.settings, self._step))
-            self._step += 1
+        for i in range(steps):
             self._wait()
             begun = time.perf_counter()
-            self.program.train_step([batch])
+            self.program.train_step([self._batches[i % BATCHES]])
             self._wait()
             found.append((time.perf_counter() - begun) * 1e3)
         return found
@@ -94,7 +96,7 @@ class Side:
             steps += 1
         return float(pynvml.nvmlDeviceGetTotalEnergyConsumption(device) - start) / 1e3 / steps
 
-    def kernels(self, steps: int = 2) -> dict[str, tuple[float, float]]:
+    def kernels(self, steps: int = 1) -> dict[str, tuple[float, float]]:
         """Time in ms and calls of each kernel of a step, the longest first."""
         on_gpu = self.settings.device != "cpu"
         kinds = [torch.profiler.ProfilerActivity.CUDA if on_gpu else torch.profiler.ProfilerActivity.CPU]
@@ -130,18 +132,24 @@ def in_turns(sides: list[Side]) -> dict[str, Any]:
     """Times of all sides in turns, forwards and backwards, then the energy and kernels of each."""
     times: dict[str, list[float]] = {side.name: [] for side in sides}
     for side in sides:
+        begun = time.perf_counter()
         side.timed(SETTLE)  # compiles
+        print(f"{side.name}: first {SETTLE} steps in {time.perf_counter() - begun:.0f} s", flush=True)
     for turn in range(TURNS):
         for side in sides if turn % 2 == 0 else reversed(sides):
             side.timed(1)
             times[side.name] += side.timed(STEPS)
+    for name, ms in times.items():
+        print(f"{name}: {statistics.median(ms):.2f} ms ({min(ms):.2f} to {max(ms):.2f})", flush=True)
     found: dict[str, Any] = {}
     for side in sides:
+        joules = side.joules()
+        print(f"{side.name}: {joules or math.nan:.1f} J a step", flush=True)
         kernels = side.kernels()
         found[side.name] = {
             "ms": statistics.median(times[side.name]),
             "all_ms": times[side.name],
-            "joules": side.joules(),
+            "joules": joules,
             "kernels_ms": sum(ms for ms, _ in kernels.values()),
             "fp8_products_ms": sum(ms for name, (ms, _) in kernels.items() if PRODUCTS.search(name)),
             "kernels": [(name[:110], round(ms, 3), calls) for name, (ms, calls) in list(kernels.items())[:14]],
@@ -176,10 +184,12 @@ def main() -> int:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--backend", default="compile")
     parser.add_argument("--losses", type=int, default=0)
+    parser.add_argument("--dim", action="append", default=[], help="a dimension of the preset, as NAME=VALUE")
     options = parser.parse_args()
     given = {
         "preset": options.preset, "variant": options.variant, "batch_size": options.B, "sequence_length": options.T,
         "device": options.device, "optimizer": "fused" if options.device != "cpu" else None,
+        "dimensions": dict(one.split("=") for one in options.dim),
     }  # fmt: skip
     workload = find(options.workload)
 
@@ -213,8 +223,6 @@ def _times(sides: list[Side]) -> dict[str, Any]:
     for name, error, allowed, ok in checks:
         print(f"{'ok' if ok else 'WRONG'}  {name}: {math.nan if error is None else error:.2g}, allowed {allowed:.2g}")
     for name, one in found.items():
-        with suppress(TypeError):
-            print(f"{name}: {one['joules']:.1f} J a step")
         print(f"{name}: {one['ms']:.2f} ms, kernels {one['kernels_ms']:.2f}, of these fp8 {one['fp8_products_ms']:.2f}")
         for kernel, ms, calls in one["kernels"]:
             print(f"    {ms:9.3f} ms {calls:6.0f} × {kernel}")
