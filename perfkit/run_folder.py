@@ -65,6 +65,7 @@ class WorkloadFacts(msgspec.Struct, kw_only=True):
     model_flop: dict[str, float] = {}  # part → FLOP a step, worked out by hand (docs/numbers.md), for MFU
     parameter_sizes: dict[str, int] = {}  # numbers of each parameter by name, in the model's order
     frozen: list[str] = []  # those of them that are not trained
+    fp8_layers: list[str] = []  # paths of the modules whose products are in fp8
     passes: dict[str, tuple[str, ...]] = {}  # pass → module path patterns
     data_source: str = ""
     notes: list[str] = []

@@ -215,3 +215,12 @@ def test_a_backends_check_of_its_own_part_is_part_of_the_verdict():
     found = judge("fp32", "fp64", Found([1.0], parts=[part]), Found([1.0]), [1.0])
     assert not found.ok and found.checks[-1] is part
     assert found.problems == ["adamw_step by itself: v: relative error 0.001, allowed 1e-05."]
+
+
+@pytest.mark.parametrize(("error", "ok"), [(0.18, True), (0.49, True), (0.51, False)])
+def test_in_fp8_eager_itself_is_held_to_a_limit(error: float, ok: bool) -> None:
+    """Its products are perfkit's: three times its own error allows anything."""
+    found = Found(errors={"gradient of w": error})
+    assert judge("fp8", "fp64", found, found, []).ok == ok
+    (check,) = judge("fp8", "fp64", found, Found(errors={"gradient of w": 0.01}), []).checks
+    assert check.allowed == pytest.approx(3 * 2.0**-4, rel=1e-3)

@@ -147,6 +147,7 @@ class Worker:
 
     def _facts(self, sizes: dict[str, int], frozen: list[str]) -> WorkloadFacts:
         work, settings = self.workload, self.settings
+        eights = fp8.chosen(self.program.model, work.layers)[0] if settings.dtype == "fp8" else []
         return WorkloadFacts(
             title=work.title(settings),
             parameters=sum(sizes.values()),
@@ -158,7 +159,8 @@ class Worker:
             passes={k: tuple(v) for k, v in work.passes.items()},
             data_source=work.describe_data(settings),
             phases=work.phases(self.program.model, settings) if settings.generate else [],
-            notes=fp8.described(self.program.model, work.layers, settings.device) if settings.dtype == "fp8" else [],
+            notes=fp8.described(self.program.model, work.layers, settings.device) if eights else [],
+            fp8_layers=eights,
         )
 
     def first_steps(self, steps: int, reference: str, write: bool = False) -> dict[str, Any]:

@@ -4,6 +4,6 @@ The linear layers of a model's repeated layers multiply numbers of fp8, everythi
 """
 
 from perfkit.fp8.checks import check_layers
-from perfkit.fp8.model import convert, described
+from perfkit.fp8.model import chosen, convert, described
 
-__all__ = ["check_layers", "convert", "described"]
+__all__ = ["check_layers", "chosen", "convert", "described"]

@@ -12,7 +12,7 @@ import numpy as np
 
 from perfkit.analysis import source, source_lines
 from perfkit.analysis.loading import loadings
-from perfkit.analysis.report import aggregate, exposed, generation, nvidia, points, ranges, speed
+from perfkit.analysis.report import aggregate, casts, exposed, generation, nvidia, points, ranges, speed
 from perfkit.analysis.report.accounting import accounting, incomparable
 from perfkit.analysis.report.coverage import coverage
 from perfkit.analysis.report.memory import holders
@@ -48,7 +48,8 @@ def of_record(record: BackendRun, run: Run, ceilings: Ceilings | None, findings:
     if table is None:
         return report, None
     about = _circumstances(record, run.manifest) if findings else None
-    return profiled(report, table, ceilings, about, record.beside_ns, marked_for(run, record.name))
+    eights, marked = run.manifest.workload.fp8_layers, marked_for(run, record.name)
+    return profiled(report, table, ceilings, about, record.beside_ns, marked, eights)
 
 
 def _timed(record: BackendRun, run: Run, ceilings: Ceilings | None) -> BackendReport:
@@ -113,10 +114,12 @@ def profiled(
     about: Circumstances | None,
     beside_ns: Sequence[float] | None = None,
     marked: pd.DataFrame | None = None,
+    eights: Sequence[str] = (),
 ) -> Made:
     """Return `report` with the results of the kernel table.
 
-    Without `about` no rule is asked. Kernels that the table does not place are placed by `marked` in the tree.
+    Without `about` no rule is asked. Kernels that the table does not place are placed by `marked` in the tree. `eights`
+    are the modules that multiply fp8.
     """
     device, account = _device(table), accounting(table.facts, report.samples_ns, beside_ns or ())
     report = msgspec.structs.replace(
@@ -140,6 +143,7 @@ def profiled(
         return report, None
     rows = rows_of(frame, ceilings, table, marked)
     report = _with_kernels(report, rows, frame, table)
+    report = msgspec.structs.replace(report, warnings=[*report.warnings, *casts.said(rows, eights)])
     report = msgspec.structs.replace(report, memory=holders(table.facts, frame))
     if report.status != "ok" or about is None:
         return report, None
