@@ -71,6 +71,16 @@ def test_the_parameters_with_weight_decay_alone(tmp_path: Path) -> None:
     assert read(tmp_path, training(MUL, [1]))["bytes_read"].isna().all()
 
 
+def test_the_dtype_is_that_of_the_kernel(tmp_path: Path) -> None:
+    """FSDP with mixed precision: gradients are accumulated in bf16, and fp32 parameters are stepped."""
+    events = training(MUL, [CHUNKS])
+    for one in events:
+        if one["name"] == "multi_tensor_apply_kernel":
+            one["name"] += "<TensorListMetadata<1>, BinaryOpScalarFunctor<double, 1, 1, 0>, std::multiplies<double>>"
+    found = read(tmp_path, events)
+    assert found["flop_vector_fp64"].sum() == ELEMENTS and found["bytes_read"].sum() == 8 * ELEMENTS
+
+
 @pytest.mark.parametrize("rank", [0, 1])
 def test_the_parts_of_the_parameters_that_a_rank_of_fsdp_holds(rank: int, tmp_path: Path) -> None:
     """(300 · 1000, 1000, 7, 65536, 65537) over two ranks: 3, 1, 1, 1 and 1 chunks."""

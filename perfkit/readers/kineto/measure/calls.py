@@ -19,7 +19,7 @@ from perfkit.cost.model import ITEM_BYTES
 from perfkit.readers.kineto.decode.builder import decoded
 from perfkit.readers.kineto.decode.events import HostEvents, Key
 
-_REAL = {"float": "fp32", "c10::BFloat16": "bf16", "c10::Half": "fp16", "double": "fp64"}
+REAL = {"float": "fp32", "c10::BFloat16": "bf16", "c10::Half": "fp16", "double": "fp64"}
 _SHOWN = 4  # tensors of a list that the description names
 
 
@@ -52,7 +52,7 @@ def arguments_of(host: HostEvents, event: int) -> tuple[Argument, ...]:
 def usual_dtype(kinds: Iterable[Key]) -> str:
     """The real dtype that most kinds of calls have, fp32 when none has one."""
     text = b"".join(key[2] for key in kinds)
-    counts = {dtype: text.count(f'"{name}"'.encode()) for name, dtype in _REAL.items()}
+    counts = {dtype: text.count(f'"{name}"'.encode()) for name, dtype in REAL.items()}
     return max(counts, key=lambda dtype: counts[dtype])
 
 

@@ -4,7 +4,8 @@ The lists of an optimizer are the model's parameters, or as many tensors of thei
 pass shows: each parameter's gradient is accumulated in a node of its own, with its shape. Whether an operator's list
 is that list its launches show: multi-tensor kernels work on chunks of 65 536 elements, one thread block a chunk. Only
 where the number of blocks is exactly that of the list's chunks the list is taken; else the work stays unknown. With
-FSDP a rank has parts of the parameters: rows of the first dimension, as many as `torch.chunk` gives it.
+FSDP a rank has parts of the parameters: rows of the first dimension, as many as `torch.chunk` gives it. Their dtype is
+the one that the kernel's name states: with mixed precision gradients come in another one than the optimizer steps.
 
 On a CPU nothing launches. There a program of perfkit's own records what its optimizer steps (`complete_recorded`).
 """
@@ -12,6 +13,7 @@ On a CPU nothing launches. There a program of perfkit's own records what its opt
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
@@ -21,13 +23,14 @@ from perfkit.cost import Argument, Call, CostModel, TensorSpec
 from perfkit.readers.columns import Integers
 from perfkit.readers.kineto.attribution.places import Place
 from perfkit.readers.kineto.decode.events import KERNEL, DeviceEvents, HostEvents
-from perfkit.readers.kineto.measure.calls import KindOfCall, call_of, describe
+from perfkit.readers.kineto.measure.calls import REAL, KindOfCall, call_of, describe
 from perfkit.readers.kineto.measure.rows import Rows
 
 _CHUNK = 65536
 _ON_CHUNKS = "multi_tensor_apply"  # others have a block a tensor: what adds up the parts of a norm
 _ACCUMULATE = "torch::autograd::AccumulateGrad"
 _FUSED = ("aten::_fused_adam", "aten::_fused_sgd", "aten::_fused_adagrad")
+_ELEMENT = re.compile(rf"Functor<({'|'.join(map(re.escape, REAL))})\b")  # the first argument of its template
 _MOST_ACCUMULATED = 1024  # micro-batches of a step
 
 Specs = tuple[TensorSpec, ...]
@@ -43,7 +46,8 @@ def complete(
     if not open_kinds:
         return
     calls = np.flatnonzero(np.isin(host.call, list(open_kinds)) & (rows.kind >= 0))
-    blocks = _blocks(host, device, launch, calls)
+    around = _around(host, device, launch, calls)
+    blocks, dtypes = _blocks(device, around, len(host)), _dtypes(device, around)
     parameters: dict[int, list[Specs]] = {}
     known: dict[tuple[int, Specs], int] = {}
     for event in calls[blocks[calls] > 0].tolist():
@@ -54,6 +58,7 @@ def complete(
         found = next((p for p in parameters[step] if chunks(p) == blocks[event]), None)
         if found is None:
             continue
+        found = tuple(TensorSpec(t.shape, dtypes.get(event) or t.dtype) for t in found)
         key = (int(host.call[event]), found)
         if key not in known:
             call = _filled(open_kinds[key[0]], found)
@@ -100,16 +105,28 @@ def _without_lists(host: HostEvents) -> dict[int, Call]:
     return found
 
 
-def _blocks(host: HostEvents, device: DeviceEvents, launch: Integers, calls: Integers) -> Integers:
-    """For each host event of `calls` the thread blocks of the multi-tensor kernels launched inside it; 0 without."""
+def _around(host: HostEvents, device: DeviceEvents, launch: Integers, calls: Integers) -> Integers:
+    """For each device event the host event of `calls` around its launch, where it is a multi-tensor kernel; else −1."""
     here = np.zeros(len(host), bool)
     here[calls] = True
-    around = np.where(launch >= 0, host.nearest(here)[np.maximum(launch, 0)], -1)
     on_chunks = np.array([_ON_CHUNKS in name for name in device.names], bool)
-    mine = (around >= 0) & (device.kind == KERNEL) & on_chunks[device.name]
+    mine = (launch >= 0) & (device.kind == KERNEL) & on_chunks[device.name]
+    return np.where(mine, host.nearest(here)[np.maximum(launch, 0)], -1)
+
+
+def _blocks(device: DeviceEvents, around: Integers, count: int) -> Integers:
+    """For each of `count` host events the thread blocks of the multi-tensor kernels launched inside it; 0 without."""
+    mine = around >= 0
     grid = np.array([s.grid[0] for s in device.shapes], dtype=np.int64)[device.shape[mine]]
-    found = np.bincount(around[mine], weights=np.maximum(grid, 0), minlength=len(host))
-    return found.astype(np.int64)
+    return np.bincount(around[mine], weights=np.maximum(grid, 0), minlength=count).astype(np.int64)
+
+
+def _dtypes(device: DeviceEvents, around: Integers) -> dict[int, str]:
+    """The dtype that multi-tensor kernels launched inside a host event state in their names, by event."""
+    stated = {code: REAL[found[1]] for code, name in enumerate(device.names) if (found := _ELEMENT.search(name))}
+    mine = np.flatnonzero(around >= 0)
+    names = zip(around[mine].tolist(), device.name[mine].tolist(), strict=True)
+    return {event: stated[code] for event, code in names if code in stated}
 
 
 def _accumulated(host: HostEvents, step_of: Integers, step: int) -> list[TensorSpec]:
