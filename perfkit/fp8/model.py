@@ -18,15 +18,15 @@ EMULATED = (
 
 def chosen(model: torch.nn.Module, layers: str) -> tuple[list[str], list[str]]:
     """Names of the linear layers inside of the repeated `layers` (a pattern as `transformer.h.*`): of those that
-    multiply fp8, and of those that cannot for their widths."""
+    multiply fp8, and of those that cannot for their widths. Subclasses of `nn.Linear` do something of their own."""
     import torch
 
-    from perfkit.fp8.linear import MULTIPLE
+    from perfkit.fp8.linear import MULTIPLE, Linear
 
     inside = [
         (name, module)
         for name, module in model.named_modules()
-        if isinstance(module, torch.nn.Linear) and layers and fnmatch.fnmatch(name, f"{layers}.*")
+        if type(module) in (torch.nn.Linear, Linear) and layers and fnmatch.fnmatch(name, layers)
     ]
     fits = {name for name, m in inside if m.in_features % MULTIPLE == m.out_features % MULTIPLE == 0}
     return [name for name, _ in inside if name in fits], [name for name, _ in inside if name not in fits]

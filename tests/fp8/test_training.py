@@ -14,7 +14,7 @@ from perfkit import backends
 from perfkit.capture.worker import Worker
 from perfkit.correctness import judge
 from perfkit.errors import UsageError
-from perfkit.fp8 import convert, described
+from perfkit.fp8 import chosen, convert, described
 from perfkit.fp8.linear import Linear
 from perfkit.workloads import find, resolve_settings
 
@@ -63,6 +63,20 @@ def test_layers_of_odd_widths_are_named_or_refused() -> None:
     assert described(model, "h.*", "cuda")[1].startswith("2 linear layers stay in bf16")
     with pytest.raises(UsageError, match="widths that divide by 16"):
         convert(torch.nn.Sequential(torch.nn.Linear(16, 16)), "h.*")
+
+
+def test_layers_that_are_linear_themselves_count() -> None:
+    model = torch.nn.Module()
+    model.h = torch.nn.ModuleList([torch.nn.Linear(16, 16)])
+    assert chosen(model, "h.*") == (["h.0"], [])
+
+
+def test_a_subclass_of_a_linear_layer_stays_what_it_is() -> None:
+    """As the one in PyTorch's MultiheadAttention, whose weight is used without it."""
+    model = torch.nn.Module()
+    model.h = torch.nn.ModuleList([torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.MultiheadAttention(16, 2))])
+    convert(model, "h.*")
+    assert chosen(model, "h.*") == (["h.0.0"], [])
 
 
 def test_other_backends_say_why_not() -> None:
