@@ -1,29 +1,29 @@
 """The work of a Triton kernel from its TTIR: FLOP of its arithmetic times the loops' trips, bytes of its tensors.
 
 FLOP are what the program executes, lanes that a mask switches off included. Bytes are a lower bound: each tensor once,
-and no more of it than the program's loads and stores reach.
+and no more of it than the program's loads and stores reach. Of a branch that depends on data, the side with more work
+counts: it is an early return for padding, or what all programs but a few do.
 """
 
 from __future__ import annotations
 
 import math
+import operator
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from perfkit.cost.model import ITEM_BYTES, Cost, TensorSpec
 from perfkit.cost.shapes import matrix_unit
+from perfkit.cost.ttir_text import ENTRY, NAMED, Line, UnknownWork, all_lines, parsed
 
-_LOC = re.compile(r"\s*loc\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)")
-_FUNCTION = re.compile(r"tt\.func public @(\w+)\((.*?)\)\s*(?:attributes|\{|->)", re.DOTALL)
-_NAMED = re.compile(r"%([\w#]+)")
+_Sums = dict[str, float]  # FLOP by unit
+_Moved = dict[tuple[str, bool], float]  # elements by tensor and whether they are written
+
 _TENSOR = re.compile(r"tensor<((?:\d+x)*)(!tt\.ptr<[^>]*>|\w+)[^>]*>")
-_FOR = re.compile(r"(?:%([\w]+)(?::\d+)? = )?scf\.for %(\w+) = %([\w#]+) to %([\w#]+) step %([\w#]+)(.*)")
-_CARRIED = re.compile(r"%(\w+) = %([\w#]+)")
-_OPERATION = re.compile(r'(?:%(\w+)(?::\d+)? = )?"?([a-z_]+\.[\w.]+)"?(.*)')
 _ARITHMETIC = re.compile(
-    r"arith\.(add|sub|mul|div|rem|neg|cmp|max|min|maximum|minimum|maxnum|minnum)f|math\.(?!fma)\w+"
+    r"arith\.(add|sub|mul|div|rem|neg|cmp|max|min|maximum|minimum|maxnum|minnum)f|math\.(?!fma)\w+|"
+    r"tt\.(extern_elementwise|precise_sqrt|precise_divf)"
 )
 _INTEGER: dict[str, Callable[[int, int], int]] = {
     "addi": lambda a, b: a + b,
@@ -40,26 +40,14 @@ _INTEGER: dict[str, Callable[[int, int], int]] = {
     "minui": min,
     "maxui": max,
 }
+_COMPARED: dict[str, Callable[[int, int], bool]] = {
+    "eq": operator.eq, "ne": operator.ne, "slt": operator.lt, "sle": operator.le, "sgt": operator.gt,
+    "sge": operator.ge, "ult": operator.lt, "ule": operator.le, "ugt": operator.gt, "uge": operator.ge,
+}  # fmt: skip
 _TYPES = {"f64": "fp64", "f32": "fp32", "f16": "fp16", "bf16": "bf16", "i8": "int8", "i64": "int64", "i32": "int32"}
 _PASSED = ("tt.addptr", "tt.splat", "tt.broadcast", "tt.expand_dims", "tt.reshape", "tt.trans", "tt.bitcast")
 _MOST_PROGRAMS = 1024  # that are looked at one by one; of more as many, evenly
 _GOLDEN = (math.sqrt(5) - 1) / 2  # whose multiples are spread evenly over 0 to 1
-
-
-class UnknownWork(Exception):
-    """Why the work of a kernel is not known, as the end of a sentence."""
-
-
-@dataclass
-class _Line:
-    """An operation: what it defines, its text, and the lines of its regions."""
-
-    name: str
-    operation: str
-    rest: str
-    inside: list[_Line] = field(default_factory=list)
-    carried: dict[str, str] = field(default_factory=dict)  # of a loop: its arguments' first values
-    bounds: tuple[str, ...] = ()  # of a loop: variable, first, end and step
 
 
 def ttir_cost(text: str, arguments: Mapping[str, TensorSpec | int | float], grid: Sequence[int]) -> Cost:
@@ -74,26 +62,24 @@ class _Program:
     """A kernel with the arguments of a launch."""
 
     def __init__(self, text: str, arguments: Mapping[str, TensorSpec | int | float], grid: Sequence[int]) -> None:
-        plain = _LOC.sub("", text)
-        head = _FUNCTION.search(plain)
-        if head is None:
-            raise UnknownWork("its TTIR holds no function")
+        names, self.blocks = parsed(text)
         self.arguments, self.grid = arguments, grid
-        self.pointers = [n for n in _NAMED.findall(head[2]) if isinstance(arguments.get(n), TensorSpec)]
-        self.lines = _parsed(iter(plain[head.end() :].splitlines()))
-        self.defined: dict[str, _Line] = {}
-        self.origin: dict[str, str] = {}  # loops' arguments and variables
-        self._known: dict[int, tuple[dict[str, float], dict[tuple[str, bool], float]]] = {}
-        self._note(self.lines)
+        self.pointers = [name for name in names if isinstance(arguments.get(name), TensorSpec)]
+        self.lines = [line for lines in self.blocks.values() for line in all_lines(lines)]
+        self.defined = {line.name: line for line in self.lines if line.name}
+        self.origin = {name: value for line in self.lines for name, value in line.carried.items()}
+        self._known: dict[int, tuple[_Sums, _Moved]] = {}
 
     def cost(self) -> Cost:
         """The cost over all programs of the grid."""
         programs = math.prod(self.grid)
         looked = list(self._programs())
-        flop: dict[str, float] = {}
-        moved: dict[tuple[str, bool], float] = {}
+        flop: _Sums = {}
+        moved: _Moved = {}
         for program in looked:
-            self._walk(self.lines, 1.0, program, flop, moved)
+            done, reached = self._from(ENTRY, program, ())
+            _add(flop, done, 1.0)
+            _add(moved, reached, 1.0)
         scale = programs / len(looked)
         sums = [sum(self._bytes(name, amount * scale) for (name, w), amount in moved.items() if w is written)
                 for written in (False, True)]  # fmt: skip
@@ -101,7 +87,7 @@ class _Program:
 
     def _programs(self) -> Iterator[tuple[int, ...]]:
         """The programs to look at: those that differ along the axes that trips depend on, or an even choice of them."""
-        bounds = {bound for line in _all(self.lines) for bound in line.bounds[1:]}
+        bounds = {bound for line in self.lines for bound in (*line.bounds[1:], *_conditions(line))}
         axes = sorted({axis for bound in bounds for axis in self._axes(bound)})
         sizes = [size if axis in axes else 1 for axis, size in enumerate(self.grid)]
         count = math.prod(sizes)
@@ -115,13 +101,6 @@ class _Program:
         assert isinstance(tensor, TensorSpec)
         return float(min(tensor.nbytes, elements * ITEM_BYTES[tensor.dtype]))
 
-    def _note(self, lines: list[_Line]) -> None:
-        for line in lines:
-            if line.name:
-                self.defined[line.name] = line
-            self.origin |= line.carried
-            self._note(line.inside)
-
     def _axes(self, name: str, seen: frozenset[str] = frozenset()) -> set[int]:
         """The axes of the grid that a value depends on."""
         line = self.defined.get(name)
@@ -129,32 +108,63 @@ class _Program:
             return set()
         if line.operation == "tt.get_program_id":
             return {"xyz".index(line.rest.split()[0])}
-        return {axis for one in _NAMED.findall(line.rest) for axis in self._axes(one, seen | {name})}
+        return {axis for one in NAMED.findall(line.rest) for axis in self._axes(one, seen | {name})}
 
-    def _walk(
-        self, lines: list[_Line], times: float, program: tuple[int, ...],
-        flop: dict[str, float], moved: dict[tuple[str, bool], float],
-    ) -> None:  # fmt: skip
-        """Add the work of `lines`, which run `times` in a program."""
+    def _from(self, label: str, program: tuple[int, ...], above: tuple[str, ...]) -> tuple[_Sums, _Moved]:
+        """The work of the block `label` and of those that follow."""
+        if label in above:
+            raise UnknownWork("its TTIR has a loop of branches, of which the trips are not known")
+        lines = self.blocks.get(label, [])
+        flop, moved = self._walk(lines, program)
+        targets = lines[-1].targets if lines else []
+        if targets:
+            sides = [self._from(target, program, (*above, label)) for target in targets]
+            chosen = self._side(sides, _conditions(lines[-1]), program)
+            _add(flop, chosen[0], 1.0)
+            _add(moved, chosen[1], 1.0)
+        return flop, moved
+
+    def _walk(self, lines: list[Line], program: tuple[int, ...]) -> tuple[_Sums, _Moved]:
+        """The work of `lines`, once."""
+        flop: _Sums = {}
+        moved: _Moved = {}
         for line in lines:
-            if line.operation == "scf.for":
-                first, end, step = (self._number(name, program) for name in line.bounds[1:])
-                trips = max(0, -(-(end - first) // step))
-                self._walk(line.inside, times * trips, program, flop, moved)
-                continue
-            if id(line) not in self._known:
-                self._known[id(line)] = _of_operation(line), self._access(line)
-            work, access = self._known[id(line)]
+            times, (work, access) = self._of(line, program)
             _add(flop, work, times)
             _add(moved, access, times)
+        return flop, moved
 
-    def _access(self, line: _Line) -> dict[tuple[str, bool], float]:
+    def _of(self, line: Line, program: tuple[int, ...]) -> tuple[float, tuple[_Sums, _Moved]]:
+        """How often an operation runs, and its work each time."""
+        if line.operation == "scf.for":
+            first, end, step = (self._number(name, program) for name in line.bounds[1:])
+            trips = max(0, -(-(end - first) // step))
+            return trips, self._walk(line.inside, program) if trips else ({}, {})
+        if line.operation == "scf.if":
+            sides = [self._walk(line.inside, program), self._walk(line.otherwise, program)]
+            return 1, self._side(sides, _conditions(line), program)
+        if id(line) not in self._known:
+            self._known[id(line)] = _of_operation(line), self._access(line)
+        return 1, self._known[id(line)]
+
+    def _side(
+        self, sides: list[tuple[_Sums, _Moved]], conditions: Sequence[str], program: tuple[int, ...]
+    ) -> tuple[_Sums, _Moved]:
+        """The side of a branch that a program takes; that with more work where its condition depends on data."""
+        try:
+            if conditions:
+                return sides[0 if self._number(conditions[0], program) else 1]
+        except UnknownWork:
+            pass
+        return max(sides, key=lambda side: (sum(side[0].values()), sum(side[1].values())))
+
+    def _access(self, line: Line) -> _Moved:
         """The elements that a load or store reaches, by tensor and whether they are written."""
         if line.operation not in ("tt.load", "tt.store", "tt.atomic_rmw", "tt.atomic_cas"):
             if line.operation.startswith(("tt.descriptor", "tt.experimental")):
                 raise UnknownWork(f"its TTIR has {line.operation}, which is not known")
             return {}
-        pointer = _NAMED.findall(line.rest)[0]
+        pointer = NAMED.findall(line.rest)[0]
         tensor = self._root(pointer)
         elements = float(_elements(line.rest))
         kinds = {"tt.load": (False,), "tt.store": (True,)}.get(line.operation, (False, True))
@@ -171,7 +181,7 @@ class _Program:
             line = self.defined.get(name)
             if line is None or not line.operation.startswith(_PASSED):
                 break
-            name = _NAMED.findall(line.rest)[0]
+            name = NAMED.findall(line.rest)[0]
         raise UnknownWork(f"the tensor of %{name} is not known")
 
     def _number(self, name: str, program: tuple[int, ...]) -> int:
@@ -188,7 +198,10 @@ class _Program:
         if line.operation in ("tt.get_program_id", "tt.get_num_programs"):
             axis = "xyz".index(line.rest.split()[0])
             return program[axis] if line.operation == "tt.get_program_id" else self.grid[axis]
-        operands = _NAMED.findall(line.rest)
+        operands = NAMED.findall(line.rest)
+        if kind == "cmpi" and "tensor<" not in line.rest and (word := line.rest.split()[0].rstrip(",")) in _COMPARED:
+            a, b = (self._number(one, program) for one in operands[:2])
+            return int(_COMPARED[word](a, b))
         if kind in ("extsi", "extui", "trunci", "index_cast"):
             return self._number(operands[0], program)
         if kind in _INTEGER and "tensor<" not in line.rest:
@@ -198,37 +211,14 @@ class _Program:
         raise UnknownWork(f"the value of %{name} ({line.operation}) is not known")
 
 
-def _parsed(lines: Iterator[str]) -> list[_Line]:
-    """The operations up to the end of a region."""
-    found: list[_Line] = []
-    for text in map(str.strip, lines):
-        if text.startswith("}"):  # the types of a reduction come after its region
-            return [*found, _Line("", "", text)] if text.startswith("})") else found
-        if loop := _FOR.match(text):
-            carried = dict(_CARRIED.findall(loop[6].partition("->")[0]))
-            made = _Line(
-                loop[1] or "", "scf.for", loop[6], _parsed(lines), carried, (loop[2], loop[3], loop[4], loop[5])
-            )
-            found.append(made)
-        elif match := _OPERATION.match(text):
-            line = _Line(match[1] or "", match[2], match[3])
-            if text.endswith("{"):
-                line.inside = _parsed(lines)
-                if line.inside and line.inside[-1].rest.startswith("})"):
-                    line.rest += line.inside.pop().rest
-            found.append(line)
-    return found
-
-
 def _add(sums: dict[Any, float], found: Mapping[Any, float], times: float) -> None:
     for key, amount in found.items():
         sums[key] = sums.get(key, 0.0) + times * amount
 
 
-def _all(lines: list[_Line]) -> Iterator[_Line]:
-    for line in lines:
-        yield line
-        yield from _all(line.inside)
+def _conditions(line: Line) -> list[str]:
+    """The value that a branch depends on."""
+    return NAMED.findall(line.rest)[:1] if line.operation in ("scf.if", "cf.cond_br") else []
 
 
 def _elements(types: str) -> int:
@@ -244,12 +234,12 @@ def _unit(types: str) -> str:
     return f"vector_{_TYPES[word]}" if word in ("f64", "f32", "f16", "bf16") else ""
 
 
-def _of_operation(line: _Line) -> dict[str, float]:
+def _of_operation(line: Line) -> dict[str, float]:
     """FLOP of an operation that is not a loop; none where it only moves or counts."""
     if line.operation in ("tt.reduce", "tt.scan"):
         return _of_reduction(line)
-    if line.operation.startswith("scf.") and line.operation != "scf.yield":
-        raise UnknownWork(f"its TTIR has {line.operation}, of which the trips are not known")
+    if line.operation == "tt.call" or (line.operation.startswith("scf.") and line.operation != "scf.yield"):
+        raise UnknownWork(f"its TTIR has {line.operation}, of which the work is not known")
     if line.operation == "tt.dot":
         return _of_product(line)
     if "dot" in line.operation:
@@ -261,7 +251,7 @@ def _of_operation(line: _Line) -> dict[str, float]:
     return {unit: _elements(types) * (2.0 if line.operation == "math.fma" else 1.0)} if unit else {}
 
 
-def _of_product(line: _Line) -> dict[str, float]:
+def _of_product(line: Line) -> dict[str, float]:
     """2·M·N·K of a product, on the matrix unit of its operands."""
     types = _TENSOR.findall(line.rest.rpartition(" : ")[2])
     (left, word), (right, _) = types[0], types[1]
@@ -274,7 +264,7 @@ def _of_product(line: _Line) -> dict[str, float]:
     return {matrix_unit(dtype, precision): 2.0 * math.prod(rows) * columns[-1]}
 
 
-def _of_reduction(line: _Line) -> dict[str, float]:
+def _of_reduction(line: Line) -> dict[str, float]:
     """FLOP of a reduction or scan: its region for each element but the first along the axis."""
     before, _, after = line.rest.rpartition(" -> ")
     types = before.rpartition(" : ")[2]

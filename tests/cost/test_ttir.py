@@ -26,6 +26,7 @@ X, Q = T((R, N), "fp32"), T((H, S, D), "fp16")
 W = T((N,), "fp32")
 HEADS = T((128, 8, 64), "fp32")
 ANGLES = T((128, 32), "fp32")
+ROPE = {"x": HEADS, "cos": ANGLES, "sin": ANGLES, "y": HEADS, "H": 8}
 
 
 def text(name: str) -> str:
@@ -47,11 +48,16 @@ def text(name: str) -> str:
         # Half of it, and the whole tiles of 64 on the diagonal.
         ("causal", {"q": Q, "k": Q, "v": Q, "o": Q, "T": S, "scale": 0.1}, (S // 64, H),
          {"matrix_fp16": 2 * H * S * (S + 64) * D, "vector_fp32": 3 * H * S * (S + 64)}, 3 * Q.nbytes, Q.nbytes),
-        ("rope", {"x": HEADS, "cos": ANGLES, "sin": ANGLES, "y": HEADS, "H": 8}, (128, 8),
+        ("rope", ROPE, (128, 8),
          {"vector_fp32": 3 * HEADS.numel}, HEADS.nbytes + 2 * ANGLES.nbytes, HEADS.nbytes),
         # Maximum, subtract, exp and sum of each logit.
         ("cross_entropy", {"x": T((B, V), "bf16"), "target": T((B,), "int64"), "loss": W, "stride": V, "V": V}, (B,),
          {"vector_fp32": 4 * B * V}, 2 * B * V + 8 * B, 4 * B),
+        # The same in a loop, with an early return for padding, and the gradient in place: subtract, exp, divide, twice
+        # divide by the tokens, and subtract one. Values of the loops beside each other have the same names.
+        ("early_return", {"X": T((B, V), "bf16"), "Y": T((B,), "int64"), "loss_ptr": T((B,), "fp32"), "xs": V,
+         "n_cols": V, "n_non_ignore": B, "ignore_index": -100}, (B,),
+         {"vector_fp32": 10 * B * V}, 2 * B * V + 8 * B, 2 * B * V + 4 * B),
     ],
 )  # fmt: skip
 def test_counts_by_hand(
@@ -68,11 +74,36 @@ def test_what_the_launch_does_not_say_is_unknown() -> None:
         ttir_cost(text("attention"), q, (64, H))
     with pytest.raises(UnknownWork, match="tensor of %"):
         ttir_cost(text("attention"), {**q, "q": None, "T": S}, (64, H))  # type: ignore[dict-item]
-    branch = text("rope").replace("    tt.return", "    scf.if %c {\n    }\n    tt.return")
-    with pytest.raises(UnknownWork, match=r"scf\.if"):
-        ttir_cost(branch, {"x": HEADS, "cos": ANGLES, "sin": ANGLES, "y": HEADS, "H": 8}, (128, 8))
+    for unknown in ("scf.while (%a = %c) : (i1) -> i1 {\n    }", "tt.call @noinline(%x) : (!tt.ptr<f32>) -> ()"):
+        with pytest.raises(UnknownWork, match=unknown.split()[0]):
+            ttir_cost(text("rope").replace("    tt.return", f"    {unknown}\n    tt.return"), ROPE, (128, 8))
+    turns = "    cf.cond_br %c, ^bb1, ^bb2\n  ^bb1:\n    cf.br ^bb1\n  ^bb2:\n    tt.return"
+    with pytest.raises(UnknownWork, match="loop of branches"):
+        ttir_cost(text("rope").replace("    tt.return", turns), ROPE, (128, 8))
     with pytest.raises(UnknownWork, match="no function"):
         ttir_cost("module {\n}", {}, (1,))
+
+
+IF = """    %k = arith.constant 64 : i32
+    %if = arith.cmpi slt, CONDITION, %k : i32
+    %s:2 = scf.if %if -> (f32, f32) {
+      %e = math.exp %v : tensor<4096xf32>
+      scf.yield %f, %f : f32, f32
+    } else {
+      %e = arith.mulf %v, %v : tensor<1024xf32>
+      scf.yield %f, %f : f32, f32
+    }
+    tt.return"""
+
+
+@pytest.mark.parametrize(
+    ("condition", "more"),
+    [("%t", 64 * 4096 * 8 + 64 * 1024 * 8), ("%H", 128 * 4096 * 8), ("%data", 128 * 4096 * 8)],
+)
+def test_a_branch_counts_where_it_is_taken(condition: str, more: int) -> None:
+    """Half of the programs take it, or all; of one that depends on data the side with more work counts."""
+    made = ttir_cost(text("rope").replace("    tt.return", IF.replace("CONDITION", condition)), ROPE, (128, 8))
+    assert made.flop == {"vector_fp32": 3 * HEADS.numel + more}
 
 
 KERNEL = SimpleNamespace(
