@@ -25,6 +25,7 @@ LADDERS: dict[str, tuple[tuple[float, str], ...]] = {
     "FLOP/s": ((1.0, "FLOP/s"), (1e3, "kFLOP/s"), (1e6, "MFLOP/s"), (1e9, "GFLOP/s"), (1e12, "TFLOP/s")),
     "W": ((1.0, "W"), (1e3, "kW")),
     "J": ((1e-3, "mJ"), (1.0, "J"), (1e3, "kJ")),
+    "cycles": ((1.0, "cycles"), (1e3, "k cycles"), (1e6, "M cycles"), (1e9, "G cycles")),
     "Hz": ((1e6, "MHz"),),
     "FLOP/B": ((1.0, "FLOP/B"),),
     "%": ((0.01, "%"),),
@@ -75,7 +76,7 @@ class Scale:
 def scale_for(values: Iterable[float | None], unit: str) -> Scale:
     """Choose one scale for all `values` (base units) of a column, from the largest magnitude, with fitting digits.
 
-    `unit` is one of ns, B, iB, B/s, FLOP, FLOP/s, FLOP/B, W, J, Hz, %, ×, count, or ""
+    `unit` is one of ns, B, iB, B/s, FLOP, FLOP/s, FLOP/B, W, J, Hz, cycles, %, ×, count, or ""
     (a plain number, scaled by k, M, G).
     """
     known = [abs(v) for v in values if v is not None and math.isfinite(v)]
@@ -91,7 +92,9 @@ def scale_for(values: Iterable[float | None], unit: str) -> Scale:
         return Scale(factor, suffix, 1)
     top = largest / factor
     digits = 0 if top >= 1000 else 1 if top >= 100 else 2
-    return Scale(factor, suffix, 0 if factor == 1.0 and unit in ("ns", "B", "iB", "") and top >= 10 else digits)
+    return Scale(
+        factor, suffix, 0 if factor == 1.0 and unit in ("ns", "cycles", "B", "iB", "") and top >= 10 else digits
+    )
 
 
 def many(count: int, what: str) -> str:

@@ -54,7 +54,8 @@ def inspect(
 
     C: instruction set and vector width. CUDA and Triton: registers, shared memory, spills and access width. Workloads:
     the code of Inductor, or the trace that Thunder executes. Reports of Nsight Compute: the instructions and
-    source lines at which warps waited, and why. Files of perfkit/profile.cuh: the time of a kernel's regions.
+    source lines at which warps waited, and why. Files of perfkit/profile.cuh, and
+    traces of Proton's scopes inside kernels: the time of a kernel's regions.
     """
     from perfkit.cli.parts.output import json_of
     from perfkit.cli.parts.shown import progress

@@ -18,6 +18,7 @@ _RECORD = np.dtype(
     + [(name, "u4") for name in ("sm", "block", "warp", "launch")]
 )  # fmt: skip
 _VERSION = 1
+NS, CYCLES = "ns", "cycles"
 COARSE = 0.02  # of the launch: a tick of the GPU's timer that is longer is said
 
 
@@ -48,15 +49,21 @@ class Multiprocessor(msgspec.Struct, kw_only=True):
 
 
 class Launch(msgspec.Struct, kw_only=True):
-    """The longest launch in a file, the regions by warp time, and the multiprocessors, the last to end first."""
+    """The longest launch in a file, the regions by warp time, and the multiprocessors, the last to end first.
 
-    launches: int
-    multiprocessors: int  # of the GPU
+    Where `unit` is cycles, lengths are cycles, and only the begin of a block is in ns: a span, and when regions end, is
+    not known then.
+    """
+
+    launches: int  # of the kernel
+    multiprocessors: int  # of the GPU; 0 where the file does not say
     lost: int  # records of all launches that the buffer had no room for
     span_ns: float  # from the first region's begin to the last one's end
     tick_ns: float  # of the GPU's timer: the least difference between two of its values here
     regions: list[Region]
     by_sm: list[Multiprocessor]
+    kernel: str = ""
+    unit: str = NS
     idle_tail: float  # share of the room of the multiprocessors in use, between their last region and the end
 
 
@@ -101,7 +108,7 @@ def read(path: Path) -> tuple[Launch, Records]:
     ids, place = np.unique(records["launch"], return_inverse=True)
     parts = [_on_one_clock(records[place == number]) for number in range(len(ids))]
     longest = max(parts, key=lambda part: float(part.end_ns.max()))
-    return _launch(longest, len(ids), int(head["sms"]), int(head["count"]) - len(records)), longest
+    return launch_of(longest, len(ids), int(head["sms"]), int(head["count"]) - len(records)), longest
 
 
 def _damaged(path: Path) -> InputError:
@@ -148,7 +155,10 @@ def _on_one_clock(records: np.ndarray) -> Records:
     )  # fmt: skip
 
 
-def _launch(records: Records, launches: int, multiprocessors: int, lost: int) -> Launch:
+def launch_of(
+    records: Records, launches: int, multiprocessors: int, lost: int, kernel: str = "", unit: str = NS
+) -> Launch:
+    """Sum the records of a launch by region and by multiprocessor."""
     length = records.end_ns - records.begin_ns
     names = list(dict.fromkeys(records.name[np.argsort(-length, kind="stable")].tolist()))
     whole, end = float(length.sum()), float(records.end_ns.max())
@@ -157,7 +167,7 @@ def _launch(records: Records, launches: int, multiprocessors: int, lost: int) ->
     idle = float(np.mean([end - one.end_ns for one in by_sm])) / end if end else float("nan")
     return Launch(
         launches=launches, multiprocessors=multiprocessors, lost=lost, span_ns=end, tick_ns=records.tick_ns,
-        regions=regions, by_sm=by_sm, idle_tail=idle,
+        regions=regions, by_sm=by_sm, kernel=kernel, unit=unit, idle_tail=idle if unit == NS else float("nan"),
     )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Files of `perfkit/profile.cuh`, for `perfkit inspect`."""
+"""Files of `perfkit/profile.cuh`, and of Proton's scopes inside kernels, for `perfkit inspect`."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ if TYPE_CHECKING:
 
 def is_regions(path: Path) -> bool:
     """Return whether a file holds regions of a kernel."""
-    from perfkit.instructions import regions
+    from perfkit.instructions import proton, regions
 
     with path.open("rb") as file:
-        return regions.is_regions(file.read(len(regions.MAGIC)))
+        return regions.is_regions(file.read(len(regions.MAGIC))) or proton.is_proton(path)
 
 
 def show(path: Path, out: Path | None, limit: int | None, answer: Json | None) -> None:
     """Show the regions of the longest launch; write a page (.html) or a trace for Perfetto (.json) into `out`."""
     from perfkit.cli.parts.output import Wanted, put
-    from perfkit.instructions import regions
+    from perfkit.instructions import proton, regions
     from perfkit.render.output import of_page
     from perfkit.render.page import render_html
     from perfkit.render.pages import regions as rendered
     from perfkit.run_folder import write_whole
 
-    launch, records = regions.read(path)
+    launch, records = proton.read(path) if proton.is_proton(path) else regions.read(path)
     rows = rendered.SHOWN if limit is None else limit or None
     page = rendered.page(str(path), launch, records, rows)
     if out:

@@ -19,6 +19,7 @@ _CATEGORIES = (
 _OF_TORCH = re.compile(rf'"cat"[ \t\r\n]*:[ \t\r\n]*"(?:{_CATEGORIES})"'.encode())
 _OWN_KEYS = {"schemaVersion", "deviceProperties", "distributedInfo", "baseTimeNanoseconds", "record_shapes"}
 _NUMBERS = re.compile(rb"\[\s*\[\s*(?:-?\d|\])")
+_SCOPES = re.compile(rb'"pid"\s*:\s*"[^"]* Core\d+ CTA\d+"')
 _LINES = re.compile(rb"\{[^\n]*\}\r?\n\s*\{")
 
 
@@ -77,6 +78,11 @@ KINDS = (
         lambda head: b"speedscope.app/file-format" in head.text or {"shared", "profiles"} <= head.keys[0],
     ),
     Foreign("a trace of VizTracer", f"`vizviewer FILE` shows it. {TORCH}", _marked(b'"viztracer_metadata"', b'"FEE"')),
+    Foreign(
+        "a trace of Proton's scopes inside kernels (cycles), without times of kernels",
+        "`perfkit inspect FILE` shows the time of the scopes.",
+        lambda head: _SCOPES.search(head.text) is not None,
+    ),
     Foreign("a profile of Firefox", f"Open it in profiler.firefox.com. {TORCH}", _all("meta", "threads", "libs")),
     Foreign("a CPU profile of V8", f"Open it in Chrome's DevTools. {TORCH}", _all("nodes", "samples", "timeDeltas")),
     Foreign(

@@ -37,7 +37,8 @@ def read_proton(path: Path) -> KernelTable:
         raise InputError(f"{path} is damaged: it is not as Proton writes it.", "Record it again.") from error
     if not sums:
         raise InputError(
-            f"{path} is a profile of Proton without times of kernels (cycles inside kernels, or samples).", MORE
+            f"{path} is a profile of Proton without times of kernels (cycles inside kernels, or samples).",
+            f'Scopes inside kernels: record them with data="trace", then `perfkit inspect FILE`. {MORE}',
         )
     said = []
     if any("bytes_read" in one.work for one in sums):

@@ -1,4 +1,4 @@
-"""The regions of a kernel (`perfkit/profile.cuh`) as a page: sums, multiprocessors, and both over time."""
+"""The regions of a kernel (`perfkit/profile.cuh`, Proton) as a page: sums, multiprocessors, and both over time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from perfkit import units
 from perfkit.analysis.words import percent
-from perfkit.instructions.regions import COARSE, Launch, Multiprocessor, Records
+from perfkit.instructions.regions import COARSE, NS, Launch, Records
 from perfkit.render.cells import Table, clean, figures, table, words
 from perfkit.render.page import Page, Section
 from perfkit.render.pages.figures import Figure, Series
@@ -28,7 +28,7 @@ def page(path: str, launch: Launch, records: Records, rows: int | None = SHOWN) 
         verdict=_verdict(launch),
         sections=[
             Section(table=_regions(launch, records, rows)),
-            Section(table=_multiprocessors(launch.by_sm, rows)),
+            Section(table=_multiprocessors(launch, rows)),
             Section(figures=[_over_time(launch, records), _by_multiprocessor(launch, records)]),
         ],
         warnings=_warnings(launch),
@@ -43,17 +43,20 @@ def record(path: str, launch: Launch) -> dict[str, object]:
 def _verdict(launch: Launch) -> list[str]:
     first = launch.regions[0]
     several = f", the longest of {launch.launches} launches" if launch.launches > 1 else ""
-    used = f"on {len(launch.by_sm)} of {launch.multiprocessors} multiprocessors"
+    of_all = f" of {launch.multiprocessors}" if launch.multiprocessors else ""
+    used = f"on {len(launch.by_sm)}{of_all} multiprocessors"
+    whose = f"The regions of {clean(launch.kernel, 80)}" if launch.kernel else "The regions"
+    spans = f"span {units.text(launch.span_ns, NS)}" if launch.unit == NS else "are"
     said = [
-        f"The regions span {units.text(launch.span_ns, 'ns')} {used}{several}.",
+        f"{whose} {spans} {used}{several}.",
         f"{first.name} takes most of the warps' time in regions: {percent(first.share)}.",
     ]
     uneven = [one for one in launch.regions if one.most_ns > (1 + _UNEVEN) * one.sm_ns]
     if uneven:
         worst = max(uneven, key=lambda one: one.most_ns - one.sm_ns)
+        most, mean = units.text(worst.most_ns, launch.unit), units.text(worst.sm_ns, launch.unit)
         said.append(
-            f"{worst.name} is uneven: multiprocessor {worst.most_sm} is in it for {units.text(worst.most_ns, 'ns')}, "
-            f"the average one for {units.text(worst.sm_ns, 'ns')}."
+            f"{worst.name} is uneven: multiprocessor {worst.most_sm} is in it for {most}, the average one for {mean}."
         )
     if launch.idle_tail >= _UNEVEN:
         said.append(
@@ -65,6 +68,11 @@ def _verdict(launch: Launch) -> list[str]:
 
 def _warnings(launch: Launch) -> list[str]:
     made = []
+    if launch.unit != NS:
+        made.append(
+            "Lengths are cycles, which Proton writes as if each took 1 ns; when a block begins is in ns. Over time a "
+            "cycle counts as 1 ns: blocks that follow each other on a multiprocessor overlap there."
+        )
     if launch.lost:
         made.append(
             f"{launch.lost} records of regions did not fit the buffer: sums are of the others. Compile with a larger "
@@ -85,12 +93,12 @@ def _regions(launch: Launch, records: Records, rows: int | None) -> Table:
         "Regions by the time of their warps",
         words("region", [one.name for one in regions], name=True),
         words("records", [str(one.records) for one in regions]),
-        figures("warp time", [one.warp_ns for one in regions], "ns"),
+        figures("warp time", [one.warp_ns for one in regions], launch.unit),
         figures("share", [one.share for one in regions], "%"),
-        figures("a record", [one.mean_ns for one in regions], "ns"),
-        figures("a multiprocessor", [one.sm_ns for one in regions], "ns"),
-        figures("least", [one.least_ns for one in regions], "ns", priority=1),
-        figures("most", [one.most_ns for one in regions], "ns", priority=1),
+        figures("a record", [one.mean_ns for one in regions], launch.unit),
+        figures("a multiprocessor", [one.sm_ns for one in regions], launch.unit),
+        figures("least", [one.least_ns for one in regions], launch.unit, priority=1),
+        figures("most", [one.most_ns for one in regions], launch.unit, priority=1),
         words("its warps over time", [sparkline(one, _COLUMNS, 0.0) for one in courses], priority=1),
         notes=[
             "Warp time is summed over warps. The other times are of a multiprocessor: how long any of its warps is in "
@@ -99,16 +107,19 @@ def _regions(launch: Launch, records: Records, rows: int | None) -> Table:
     )
 
 
-def _multiprocessors(found: list[Multiprocessor], rows: int | None) -> Table:
+def _multiprocessors(launch: Launch, rows: int | None) -> Table:
+    by_end = launch.unit == NS
+    found = launch.by_sm if by_end else sorted(launch.by_sm, key=lambda one: -one.busy_ns)
     shown = found[:rows]
+    ends = [figures("end", [one.end_ns for one in shown], NS)] if by_end else []
     return table(
-        "Multiprocessors, the last to end first",
+        f"Multiprocessors, {'the last to end' if ends else 'the busiest'} first",
         words("multiprocessor", [str(one.sm) for one in shown], name=True),
         words("blocks", [str(one.blocks) for one in shown]),
         words("warps", [str(one.warps) for one in shown]),
         figures("first region", [one.begin_ns for one in shown], "ns"),
-        figures("end", [one.end_ns for one in shown], "ns"),
-        figures("in regions", [one.busy_ns for one in shown], "ns"),
+        *ends,
+        figures("in regions", [one.busy_ns for one in shown], launch.unit),
         notes=[f"{len(shown)} of {len(found)}."] if len(shown) < len(found) else [],
     )
 
@@ -125,7 +136,12 @@ def _over_time(launch: Launch, records: Records) -> Figure:
     others = ~np.isin(records.name, own)
     if others.any():
         series.append(Series(name="others", x=middle, y=_warps(records, others, edges), line="stack"))
-    return Figure(title="Warps by region over time", x="µs", y="warps", series=series)
+    return Figure(
+        title="Warps by region over time",
+        x="µs" if launch.unit == NS else "µs, a cycle as 1 ns",
+        y="warps",
+        series=series,
+    )
 
 
 def _warps(records: Records, chosen: np.ndarray, edges: np.ndarray) -> list[float]:
@@ -148,12 +164,18 @@ def _by_multiprocessor(launch: Launch, records: Records) -> Figure:
     x = [float(one.sm) for one in ordered]
     warps = {one.sm: one.warps for one in ordered}
     series = [Series(name="end", x=x, y=[one.end_ns / 1e3 for one in ordered], line="points")]
+    series = series if launch.unit == NS else []
     length = records.end_ns - records.begin_ns
     for region in launch.regions[:_SERIES]:
         sums = np.bincount(records.sm, weights=np.where(records.name == region.name, length, 0.0))
         y = [float(sums[one.sm]) / warps[one.sm] / 1e3 for one in ordered]
         series.append(Series(name=region.name, x=x, y=y, line="points"))
-    return Figure(title="Time of a warp by multiprocessor", x="multiprocessor", y="µs", series=series)
+    return Figure(
+        title="Time of a warp by multiprocessor",
+        x="multiprocessor",
+        y="µs" if launch.unit == NS else "1,000 cycles",
+        series=series,
+    )
 
 
 def trace(records: Records) -> bytes:
