@@ -31,6 +31,7 @@ OPTIMIZER_STEP, OPTIMIZER_ZERO_GRAD = "Optimizer.step#", "Optimizer.zero_grad#"
 # Connect the forward pass of a program of Thunder's to autograd, and compute nothing themselves.
 THUNDER, THUNDER_OUTPUT = "ThunderFunction", "ThunderOutputFunction"
 PRIMS = "prims::"  # an operator of PyTorch in Python, as those of factories on the meta device, which allocate nothing
+FIRST_LINE, CALLS_COMPILED = " (its first line)", " (calls compiled code)"  # behind a source line
 GRAPH_RUNS = "## Call CompiledFxGraph"  # around the code that Inductor generated for a graph
 NCCL, CPU_COLLECTIVES = "nccl:", ("gloo:", "mpi:", "ucc:")  # those on a CPU last until the collective ends
 
@@ -181,3 +182,10 @@ def blocks_host(name: str) -> bool:
 def waits_for_device(name: str) -> bool:
     """Return whether the call `name` ends only when all work of the current GPU has."""
     return _WAITS_FOR_DEVICE.search(name) is not None
+
+
+def doubt(exact: bool, compiled: bool) -> str:
+    """What is said behind a source line that is not the one that ran; "" where it is."""
+    if compiled:
+        return CALLS_COMPILED
+    return "" if exact else FIRST_LINE

@@ -8,13 +8,15 @@ import msgspec
 class SourceLine(msgspec.Struct, frozen=True, kw_only=True):
     """A line of source code that a finding is about, and its share of what the finding is about, 0 to 1.
 
-    `line` is 0 where it is somewhere in the function; without `exact` it is the function's first line.
+    `line` is 0 where it is somewhere in the function; without `exact` it is the function's first line, or where
+    `compiled` the line that calls the compiled code.
     """
 
     file: str
     line: int
     function: str
     exact: bool = True
+    compiled: bool = False
     share: float
     code: str = ""  # the text of the line, where it is known
     library: str = ""  # the function of a library in which the line spends most
@@ -31,6 +33,7 @@ class LineTime(msgspec.Struct, frozen=True, kw_only=True):
     line: int
     function: str
     exact: bool = True
+    compiled: bool = False
     code: str = ""
     library: str = ""
     host_ns: float

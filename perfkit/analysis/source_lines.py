@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 
 from perfkit.analysis.line_results import LineTime, SourceLine
+from perfkit.profile_names import CALLS_COMPILED, FIRST_LINE
 
 MOST = 3  # lines of a finding
 _LEAST = 0.05  # of what a finding is about: a line with less is not named
@@ -80,7 +81,8 @@ def _largest(found: Sequence[tuple[Mapping[str, Any], float]], unknown: float = 
 def _line(entry: Mapping[str, Any], share: float) -> SourceLine:
     return SourceLine(
         file=entry["file"], line=entry["line"], function=entry["function"], exact=entry.get("exact", True),
-        share=share, code=entry.get("code", ""), library=entry.get("library", ""),
+        compiled=entry.get("compiled", False), share=share, code=entry.get("code", ""),
+        library=entry.get("library", ""),
     )  # fmt: skip
 
 
@@ -88,9 +90,11 @@ def _parsed(text: str) -> dict[str, Any]:
     """A line of the kernel table, `train.py:8 in augment`, of which the facts say nothing."""
     place, _, function = text.partition(" in ")
     file, _, line = place.rpartition(":")
-    exact = not function.endswith(" (its first line)")
-    function = function.removesuffix(" (its first line)")
-    return {"file": file or place, "line": int(line) if line.isdigit() else 0, "function": function, "exact": exact}
+    compiled = function.endswith(CALLS_COMPILED)
+    exact = not compiled and not function.endswith(FIRST_LINE)
+    function = function.removesuffix(CALLS_COMPILED).removesuffix(FIRST_LINE)
+    number = int(line) if line.isdigit() else 0
+    return {"file": file or place, "line": number, "function": function, "exact": exact, "compiled": compiled}
 
 
 def table(facts: Mapping[str, Any], steps: int) -> list[LineTime]:
@@ -100,5 +104,15 @@ def table(facts: Mapping[str, Any], steps: int) -> list[LineTime]:
         a_step = {name: entry[name] / max(steps, 1) for name in _OF_A_CAPTURE if entry.get(name) is not None}
         counts = {name: entry[name] / max(steps, 1) for name in ("waits", "kernels")}
         own = {name: entry[name] for name in ("file", "line", "function", "exact", "code", "library")}
+        own["compiled"] = entry.get("compiled", False)
         found.append(msgspec.convert(own | a_step | counts | {"bytes": entry.get("bytes")}, LineTime))
-    return found
+    return [*found, *_rest(facts, steps)] if found else []
+
+
+def _rest(facts: Mapping[str, Any], steps: int) -> list[LineTime]:
+    """The cost of what no line is known of, where there is any: the table accounts for all that the steps took."""
+    unknown = facts.get("unknown_lines") or {}
+    a_step = {name: unknown[name] / max(steps, 1) for name in (*_OF_A_CAPTURE, "waits", "kernels") if name in unknown}
+    if not any(a_step.get(name) for name in ("host_ns", "kernel_ns")):
+        return []
+    return [msgspec.convert({"file": "", "line": 0, "function": ""} | a_step, LineTime)]

@@ -5,7 +5,9 @@ AOTAutograd gives nodes of the backward pass the stack of their forward node.
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 import sysconfig
 from collections.abc import Sequence
 from functools import cache
@@ -28,4 +30,5 @@ def source_of(nodes: Sequence[Any]) -> str:
 @cache
 def _installed() -> tuple[str, ...]:
     paths = sysconfig.get_paths()
-    return tuple({paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+    torch = getattr(sys.modules.get("torch"), "__file__", None) or paths["stdlib"]  # a checkout of it may be anywhere
+    return (os.path.dirname(torch) + os.sep, *{paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")})

@@ -38,17 +38,19 @@ class _Frame:
     """A frame of the user's code, and the range of the line that it is in. It does not hold the frame: what that refers
     to ends when the program is done with it."""
 
-    __slots__ = ("code", "line", "open", "tracer")
+    __slots__ = ("code", "line", "open", "tracer", "unsaid")
 
     def __init__(self, tracer: LineTracer, code: CodeType) -> None:
         self.tracer, self.code, self.line, self.open = tracer, code, -1, None
+        # What Dynamo makes of a function has the first line wherever it calls a compiled graph: that says nothing.
+        self.unsaid = code.co_firstlineno if _is_dynamos(code) else -1
 
     def go_to(self, line: int) -> None:
         """The frame is at `line` from here on."""
         if line != self.line:
             self.leave()
             self.line = line
-            self.open = self.tracer.mark(AT, self.code, line)
+            self.open = self.tracer.mark(AT, self.code, line) if line != self.unsaid else None
 
     def leave(self) -> None:
         """The frame is at no line."""
@@ -209,6 +211,12 @@ class LineTracer:
         return kind
 
 
+def _is_dynamos(code: CodeType) -> bool:
+    """Return whether Dynamo made a code of one of the user's."""
+    made = getattr(sys.modules.get("torch._dynamo.utils"), "orig_code_map", ())
+    return code in made
+
+
 def kind_of(path: str) -> str:
     """Whose code a file holds: the user's, a library's, or nobody's who wants to read it."""
     if path.startswith("<"):
@@ -231,6 +239,8 @@ def _libraries() -> tuple[str, ...]:
         torch = getattr(sys.modules.get("torch"), "__file__", None)
         folders |= {os.path.dirname(torch)} if torch else set()
         both = folders | {os.path.realpath(folder) for folder in folders}
+        generated = os.environ.get("TORCHINDUCTOR_CACHE_DIR")
+        both |= {os.path.abspath(generated)} if generated else set()
         _FOLDERS = (*sorted(f"{folder}{os.sep}" for folder in both), os.path.join(_temporary(), "torchinductor_"))
     return _FOLDERS
 

@@ -10,6 +10,7 @@ from perfkit.analysis.line_results import LineTime, SourceLine
 from perfkit.analysis.results import Advice, BackendReport, Finding, Missing, Report
 from perfkit.analysis.roofline_results import Roof
 from perfkit.analysis.words import capital, percent
+from perfkit.profile_names import doubt
 from perfkit.render.cells import clean
 
 SENTENCE = 600  # characters of a sentence that come from elsewhere
@@ -102,10 +103,13 @@ def finding(found: Finding, per: str) -> tuple[str, str, str]:
     )
 
 
+NO_LINE = "no line"
+
+
 def line(found: SourceLine | LineTime) -> str:
     """A source line in words: `train.py:8 in augment`."""
     number = f":{found.line}" if found.line else ""
-    return f"{found.file}{number} in {found.function}{'' if found.exact else ' (its first line)'}"
+    return f"{found.file}{number} in {found.function}{doubt(found.exact, found.compiled)}" if found.file else NO_LINE
 
 
 def lines(found: Finding) -> list[str]:

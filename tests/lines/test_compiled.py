@@ -1,4 +1,4 @@
-"""Lines of compiled code and of recomputed calls: those of the model."""
+"""Lines of compiled code: those of the model, else that of the call."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ from perfkit.inductor.sources import source_of
 from perfkit.programs.order import Order
 from perfkit.readers.columns import Coded
 from perfkit.readers.kineto.lines.compiled import frames_of_rows
-from perfkit.readers.kineto.lines.join import _recomputed
 from perfkit.readers.kineto.lines.stacks import Frame
+from perfkit.readers.kineto.trace import read_trace
+from tests.support.lines.traces import at
 from tests.support.programs.captured import capture
+from tests.support.readers.traces import mark, node, op, write
 
 PROGRAM = Path(__file__).parents[1] / "support" / "lines" / "compiled.py"
 STACK = """\
@@ -29,16 +31,16 @@ STACK = """\
 """
 
 
-def node(stack: str | None) -> Any:
+def stacked(stack: str | None) -> Any:
     return SimpleNamespace(meta={} if stack is None else {"stack_trace": stack})
 
 
 def test_the_users_innermost_frame_comes_first() -> None:
     stack = STACK.format(site=np.__file__.rpartition("/numpy/")[0])
-    assert source_of([node(None), node(stack)]) == "/home/u/my model.py|23|<lambda>"
+    assert source_of([stacked(None), stacked(stack)]) == "/home/u/my model.py|23|<lambda>"
     alone = "\n".join(stack.splitlines()[4:])
-    assert source_of([node(alone)]).endswith("transformers/modeling.py|7|forward")
-    assert source_of([node(None), node("no frame")]) == source_of([]) == ""
+    assert source_of([stacked(alone)]).endswith("transformers/modeling.py|7|forward")
+    assert source_of([stacked(None), stacked("no frame")]) == source_of([]) == ""
 
 
 def test_rows_of_compiled_code_have_the_models_line_where_it_is_the_users() -> None:
@@ -55,28 +57,39 @@ def test_rows_of_compiled_code_have_the_models_line_where_it_is_the_users() -> N
     assert frames_of_rows(lined, events, None).tolist() == [0, 0, -1, 0, -1]
 
 
-def test_what_a_checkpoint_repeats_has_the_line_of_the_first_time() -> None:
-    """Two modules that call mm, add, mm; the second one's backward pass repeats them, up to where it stops early."""
-    names = [*[0, 1, 0] * 2, 0, 1, 0, 2]
-    module = [*[0] * 3, *[1] * 3, 1, 1, 0, 1]
-    nodes = [*[-1] * 6, 20, 20, 20, 20]
-    places = SimpleNamespace(module=np.array(module), node=np.array(nodes), step=np.zeros(len(names), int))
-    trace: Any = SimpleNamespace(host=_Host(np.array(names)), places=places, calls=np.ones(len(names), bool))
-    lines = np.array([10, 11, 12, 20, 21, 22, -1, -1, -1, -1])
-    assert _recomputed(trace, lines).tolist() == [10, 11, 12, 20, 21, 22, 20, 21, 10, -1]
+def compiled_step() -> list[Any]:
+    """A step that calls compiled code at line 5, and in the backward pass its backward; a sum at line 6 is not."""
+    graph = "## Call CompiledFxGraph abc ##"
+    return [
+        mark("perfkit:step:0", 0, 1000),
+        mark("perfkit:pass:forward", 10, 400),
+        op("CompiledFunction", 20, 300, seq=3),
+        op(graph, 30, 290) | {"cat": "user_annotation"},
+        op("aten::mm", 40, 100, [[8, 8], [8, 8]]),
+        op("triton_poi_fused_gelu_0", 110, 200, [[8, 8]]),
+        op("aten::sum", 310, 390, [[8, 8]]),
+        mark("perfkit:pass:backward", 400, 900),
+        *node("CompiledFunctionBackward", 410, 890, seq=3),
+        op(graph, 420, 880) | {"cat": "user_annotation"},
+        op("aten::bmm", 430, 800, [[1, 8, 8], [1, 8, 8]]),
+    ]
 
 
-class _Host:
-    """Events that are all calls, by their names."""
-
-    def __init__(self, name: Any) -> None:
-        self.name = name
-
-    def __len__(self) -> int:
-        return len(self.name)
-
-    def nearest(self, calls: Any) -> Any:
-        return np.arange(len(self))
+@pytest.mark.parametrize("marked", ["user_annotation", "cpu_op"])
+def test_compiled_code_without_notes_has_the_line_that_calls_it(marked: str, tmp_path: Path) -> None:
+    """Forwards and backwards; a run of a graph may be an operator in one trace and an annotation in the other."""
+    step = [one | {"cat": marked} if one["name"].startswith("##") else one for one in compiled_step()]
+    first = write(tmp_path / "trace.json", step)
+    lines = write(
+        tmp_path / "lines.json",
+        [*compiled_step(), op(at(5), 15, 305), op(at(6), 306, 395), op(at(7), 402, 899)],
+    )
+    table = read_trace(first, lines=lines)
+    found = dict(zip(table.frame["short_name"], table.frame["line"], strict=True))
+    called = "u/train.py:5 in main (calls compiled code)"
+    assert [found[name] for name in ("mm", "bmm", "sum")] == [called, called, "u/train.py:6 in main"]
+    (entry,) = [one for one in table.facts["lines"] if one["compiled"]]
+    assert (entry["line"], entry["exact"], entry["text"]) == (5, False, called)
 
 
 @pytest.mark.slow
@@ -88,6 +101,9 @@ def test_kernels_of_a_compiled_model_have_its_lines(tmp_path: Path) -> None:
     rows = rows[rows["step"].notna() & rows["module"].str.match(r"[01](\.|$)").fillna(False)]
     at = rows["line"].str.extract(r"compiled\.py:(\d+) in forward")[0].astype(float)
     assert at.notna().all() and set(rows["pass"]) == {"forward", "backward"}
+    everything = found.table().frame
+    launched = everything[everything["step"].notna() & everything["pass"].isin(["forward", "backward", "optimizer"])]
+    assert launched["line"].notna().all()
     assert set(at[rows["module"].str.endswith("up")]) == {lines["up"]}
     assert set(at[rows["short_name"].str.contains("gelu")]) == {lines["gelu"]}
     assert set(at[rows["module"].str.endswith("down")]) == {lines["down"]}

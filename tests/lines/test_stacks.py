@@ -44,9 +44,17 @@ def test_the_library_is_told_from_the_users_code():
     assert is_library("/usr/lib/python3.11/contextlib.py")
     assert is_library("/home/me/venv/lib/python3.12/site-packages/mine/a.py")
     assert is_library("<frozen importlib._bootstrap>")
+    assert is_library("/home/me/cache/qz/cqzvpgcjhsu5vxjmvfwhbvg6tzhlmn5bz6pqhc3m3cqzvpgcjhsu.py"), "Inductor's"
     assert not is_library("train.py")
     assert not is_library("mine/torch.py")
     assert not is_library("/home/me/torch/train.py")
+
+
+def test_generated_code_is_nobodys_wherever_the_cache_is(monkeypatch, tmp_path):
+    monkeypatch.setattr(line_tracer, "_FOLDERS", None)
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
+    assert line_tracer.kind_of(str(tmp_path / "cache" / "ab" / "cab.py")) == line_tracer.LIBRARY
+    assert line_tracer.kind_of(str(tmp_path / "train.py")) == line_tracer.USER
 
 
 def test_the_innermost_frame_of_the_user_in_a_call_stack():

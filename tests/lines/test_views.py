@@ -100,3 +100,37 @@ def test_the_table_of_lines_leaves_out_what_no_line_has():
     assert [column.header for column in found.columns] == ["line", "host", "Python", "launches"]
     assert found.rows[0][0].text == "a.py:3 in f"
     assert found.notes[0] == "1 more line is not shown."
+
+
+FACTS = {
+    "lines": [
+        {"file": "a.py", "line": 3, "function": "f", "exact": False, "compiled": True, "code": "g(x)", "library": "",
+         "host_ns": 4e6, "python_ns": 0.0, "between_ns": 0.0, "loading_ns": 0.0, "idle_ns": None, "kernel_ns": 6e6,
+         "wait_ns": 0.0, "waits": 0.0, "kernels": 2.0}
+    ],
+    "unknown_lines": {"host_ns": 2e6, "python_ns": 1e6, "kernel_ns": 8e6, "kernels": 4.0, "waits": 0.0, "wait_ns": 0.0},
+}  # fmt: skip
+
+
+def test_the_table_of_lines_accounts_for_all_kernels():
+    rows = source_lines.table(FACTS, 2)
+    assert [(row.file, row.kernel_ns, row.kernels, row.host_ns) for row in rows] == [
+        ("a.py", 3e6, 1.0, 2e6), ("", 4e6, 2.0, 1e6),
+    ]  # fmt: skip
+
+    class Backend:
+        lines = [rows[0], *rows]
+
+    found = lines_table(Backend(), 1)
+    assert [row[0].text for row in found.rows] == ["a.py:3 in f (calls compiled code)", "no line"]
+    assert found.notes[0] == "1 more line is not shown."
+    assert source_lines.table({"lines": FACTS["lines"], "unknown_lines": {"kernel_ns": 0.0}}, 2) == rows[:1]
+    assert source_lines.table({"lines": [], "unknown_lines": {"kernel_ns": 5.0}}, 1) == []
+
+
+def test_lines_of_the_kernel_table_that_the_facts_lack_are_read():
+    text = "b.py:7 in h (calls compiled code)"
+    found = source_lines.by_rows(FACTS, ["b.py:9 in h", text, "c.py:1 in k (its first line)"], [1.0, 3.0, 1.0])
+    assert [(one.line, one.function, one.exact, one.compiled, one.share) for one in found] == [
+        (7, "h", False, True, 0.6), (9, "h", True, False, 0.2), (1, "k", False, False, 0.2),
+    ]  # fmt: skip

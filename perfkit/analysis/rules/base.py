@@ -197,6 +197,10 @@ class Case:
         lines, chosen = self.text("line"), np.flatnonzero(rows).tolist()
         return source_lines.by_rows(self.facts, [lines[i] for i in chosen], self.judged.time[rows].tolist())
 
+    def lines_of_kernels(self, kernels: Sequence[str]) -> list[SourceLine]:
+        """The source lines of the rows of these kernels, by short name."""
+        return self.lines_of(np.isin(self.short_names.astype(str), list(kernels)), "") if kernels else []
+
     def main_kernels(self, rows: Booleans, most: int = 8) -> list[str]:
         """Short names of the kernels among `rows`, the longest first."""
         import pandas as pd
@@ -275,8 +279,10 @@ class Rule(Texts):
 
         What kernels on a CPU save (`rows`, or `kernels` by name) shrinks from the profiled step to the timed one.
         Nothing saves more than the step, or than what the GPU does for other rows leaves. Its source lines are `lines`,
-        else those of its rows, else those with the most of `measure` (`analysis.source_lines`) or of its rule's.
+        else those of its rows, else those with the most of `measure` (`analysis.source_lines`) or of its rule's, else
+        those of its kernels.
         """
+        about = measure or source_lines.measure_of(self.name)
         saved_ns = saving_ns
         if case.on_cpu and (rows is not None or kernels):
             saving_ns = case.unprofiled(saving_ns)
@@ -286,7 +292,8 @@ class Rule(Texts):
         found = Finding(
             name=self.name, title=title, evidence=evidence, remedy=remedy or self.remedy, time_ns=time_ns,
             saving_ns=saving_ns, share=case.of_step(saving_ns), kernels=list(kernels), count=count,
-            bounded=bounded, lines=list(lines) or case.lines_of(rows, measure or source_lines.measure_of(self.name)),
+            bounded=bounded,
+            lines=list(lines) or case.lines_of(rows, about) or ([] if about else case.lines_of_kernels(kernels)),
         )  # fmt: skip
         if rows is not None:
             case.claims.append((found, rows))

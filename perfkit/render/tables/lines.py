@@ -21,11 +21,12 @@ _NOTE = (
 
 
 def lines(backend: BackendReport, limit: int | None = None) -> Table | None:
-    """The lines of `backend`, those with the most of the host's time first; None where none is known."""
-    known = backend.lines
+    """The lines of `backend`, those with the most of the host's time first, and at the end what no line is known of;
+    None where none is known."""
+    known = [row for row in backend.lines if row.file]
     if not known:
         return None
-    rows = known[:limit]
+    rows = known[:limit] + [row for row in backend.lines if not row.file]
 
     def several(value: Callable[[LineTime], float | None]) -> list[float | None]:
         """An amount of each row; absent in all where no row has any."""
@@ -34,7 +35,7 @@ def lines(backend: BackendReport, limit: int | None = None) -> Table | None:
 
     times = [row.host_ns for row in rows]
     scale = column_scale([*times, *(row.kernel_ns for row in rows)], "ns")
-    left = len(known) - len(rows)
+    left = len(known) - len(known[:limit])
     more = [f"{left} more {'line is' if left == 1 else 'lines are'} not shown."] if left else []
     return table(
         "Lines",

@@ -21,8 +21,9 @@ is not placed.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
@@ -38,19 +39,22 @@ from perfkit.tree.placement import CALL_SITE, MODEL, SUFFIX, Placement, Words, d
 from perfkit.tree.shares import CallSite, Member, Work
 
 PROVENANCE = "provenance"
+T = TypeVar("T")
 _UNIT_BEGINS = re.compile(r"FSDP::pre_(?:forward|backward)(?: \((.+)\))?$")  # a unit's hook; the root has no name
 
 
 @dataclass(frozen=True)
 class Located:
     """Places where the calls of compiled `graphs` ran: all `sites` in order, of each host event its site, an index
-    into them, or −1; of each site its work, where it is certain whose, and how often its graph runs in one pass at
-    most; the host events that may be calls, and what CUDA graphs replayed of them (None: nothing was replayed)."""
+    into them, or −1; of each site its work and its line, where it is certain whose, and how often its graph runs in one
+    pass at most; the host events that may be calls, and what CUDA graphs replayed of them (None: nothing was
+    replayed)."""
 
     graphs: Sequence[Sequence[CallSite]]
     sites: Sequence[CallSite]
     of_event: Integers
     work: Sequence[Work | None]
+    sources: Sequence[str | None]
     times: Sequence[int]
     called: Booleans
     replays: Replays | None
@@ -68,7 +72,9 @@ def find_call_sites(
     replays = None
     if device is not None and launches is not None and launches.replayed.any():
         replays = find_replays(device, launches, graphs)
-    return Located(graphs, sites, of_event, _certain(graphs, shared_out), times, called, replays)
+    work = _certain(graphs, shared_out, lambda site: site.work)
+    sources = _certain(graphs, shared_out, lambda site: site.source or None)
+    return Located(graphs, sites, of_event, work, sources, times, called, replays)
 
 
 def sources_of(located: Located | None, chosen: Integers) -> Coded | None:
@@ -76,7 +82,7 @@ def sources_of(located: Located | None, chosen: Integers) -> Coded | None:
     compiled graphs."""
     if located is None:
         return None
-    words = Coded.of([site.source or None for site in located.sites])
+    words = Coded.of(list(located.sources))
     return Coded(words.words, np.append(words.code, -1)[_sites_of(located, chosen)].astype(np.int32))
 
 
@@ -87,18 +93,21 @@ def _sites_of(located: Located, chosen: Integers) -> Integers:
     return np.where(replays.site >= 0, replays.site, site) if replays is not None and len(replays.graph) else site
 
 
-def _certain(graphs: Sequence[Sequence[CallSite]], shared_out: Sequence[bool]) -> list[Work | None]:
-    """The work of each site, None where another graph with the same calls does other work there and the trace does not
-    show which of them ran: a function that was compiled again for another shape calls its kernels the same."""
+def _certain(
+    graphs: Sequence[Sequence[CallSite]], shared_out: Sequence[bool], of: Callable[[CallSite], T | None]
+) -> list[T | None]:
+    """What is known `of` each site, None where another graph with the same calls has something else there and the trace
+    does not show which of them ran: a function that was compiled again for another shape calls its kernels the
+    same."""
     alike: dict[tuple[str, ...], list[int]] = {}
     for number, graph in enumerate(graphs):
         alike.setdefault(tuple(site.name for site in graph), []).append(number)
-    found = []
+    found: list[T | None] = []
     for number, graph in enumerate(graphs):
         others = [graphs[other] for other in alike[tuple(site.name for site in graph)]]
         for place, site in enumerate(graph):
-            same = shared_out[number] or all(other[place].work == site.work for other in others)
-            found.append(site.work if same else None)
+            same = shared_out[number] or all(of(other[place]) == of(site) for other in others)
+            found.append(of(site) if same else None)
     return found
 
 

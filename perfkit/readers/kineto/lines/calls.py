@@ -4,25 +4,43 @@ from __future__ import annotations
 
 import numpy as np
 
+from perfkit.profile_names import GRAPH_RUNS
 from perfkit.readers.columns import Booleans, Integers
 from perfkit.readers.intervals import Steps
 from perfkit.readers.kineto.attribution.places import Place
 from perfkit.readers.kineto.decode.events import ANNOTATION, OPERATOR, RUNTIME, HostEvents
 from perfkit.tree.sequences import MOST_CELLS, align
 
-_OPEN = ("Torch-Compiled Region", "CompiledFunction", "ProfilerStep", "AOTDispatcher", "Pregraph")
+_OPEN = ("Torch-Compiled Region", "CompiledFunction", "ProfilerStep", "AOTDispatcher", "Pregraph", GRAPH_RUNS)
 _FEW_CELLS = MOST_CELLS // 20  # pairs that are compared exactly: well under a second
 
 
 def calls_of(host: HostEvents, places: Place) -> Booleans:
-    """Which events are calls; autograd's own events and regions of compiled code are transparent."""
+    """Which events are calls; autograd's own events, its functions in Python and regions of compiled code are
+    transparent."""
     if not len(host):
         return np.zeros(0, bool)
     opens = host.named([name.startswith(_OPEN) for name in host.names])
-    real = ((host.category == OPERATOR) & ~places.wrapper & ~opens) | (host.category == RUNTIME)
+    operator = (host.category == OPERATOR) & ~places.wrapper & ~opens
+    real = (operator & ~_functions(host, operator)) | (host.category == RUNTIME)
     around = host.nearest(real)
     inside = (host.parent >= 0) & (around[np.maximum(host.parent, 0)] >= 0)
     return real & ~inside & (host.category != ANNOTATION)
+
+
+def _functions(host: HostEvents, operator: Booleans) -> Booleans:
+    """Return which of the operators are functions in Python, such as checkpoint's: without a namespace, and with
+    operators of the dispatcher inside."""
+    named = operator & host.named(["::" in name for name in host.names])
+    inner = np.flatnonzero(named)
+    functions = np.flatnonzero(operator & ~named)
+    found = np.zeros(len(host), bool)
+    if len(inner) and len(functions):
+        first = np.searchsorted(inner, functions)  # events are in the order of their threads, then of their start
+        inside = inner[np.minimum(first, len(inner) - 1)]
+        there = (first < len(inner)) & (host.lane[inside] == host.lane[functions])
+        found[functions] = there & (host.start[inside] < host.end[functions])
+    return found
 
 
 def sequence(calls: Booleans, host: HostEvents, places: Place, steps: Steps, step: int) -> Integers:

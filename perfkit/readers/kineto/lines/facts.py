@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from perfkit.intervals import Union
-from perfkit.profile_names import LOADER, PASS
+from perfkit.profile_names import LOADER, PASS, doubt
 from perfkit.readers.columns import Coded, Integers
 from perfkit.readers.kineto.decode.events import HostEvents
 from perfkit.readers.kineto.lines.join import Lined
@@ -42,8 +42,7 @@ def texts(frames: list[Frame]) -> list[str]:
 def text_of(frame: Frame) -> str:
     """A frame in words: `train.py:8 in augment`."""
     line = f":{frame.line}" if frame.line else ""
-    first = "" if frame.exact else " (its first line)"
-    return f"{frame.file}{line} in {frame.function}{first}"
+    return f"{frame.file}{line} in {frame.function}{doubt(frame.exact, frame.compiled)}"
 
 
 def shown(path: str) -> str:
@@ -105,7 +104,8 @@ def by_line(
             continue
         found.append(
             {"text": text_of(path), "file": path.file, "line": frame.line, "function": frame.function}
-            | {"exact": frame.exact, "code": code_of(frame), "library": library.get(number, "")}
+            | {"exact": frame.exact, "compiled": frame.compiled, "code": code_of(frame)}
+            | {"library": library.get(number, "")}
             | known
             | ({"bytes": bytes_.get(number, 0.0)} if bytes_ is not None else {})
         )
@@ -157,5 +157,5 @@ def _main_library(host: HostEvents, lined: Lined) -> dict[int, str]:
 
 def code_of(frame: Frame) -> str:
     """The text of a line, where its file is here and it is the line that ran."""
-    known = frame.exact and frame.line and Path(frame.file).is_absolute()
+    known = (frame.exact or frame.compiled) and frame.line and Path(frame.file).is_absolute()
     return linecache.getline(frame.file, frame.line).strip()[:200] if known else ""

@@ -16,6 +16,7 @@ from perfkit.readers.intervals import stretches
 from perfkit.readers.kineto.attribution.columns import Placed, place
 from perfkit.readers.kineto.decode.read import Events, read_events
 from perfkit.readers.kineto.lines import compiled, facts
+from perfkit.readers.kineto.lines.calling import with_calling
 from perfkit.readers.kineto.lines.join import Lined, Traced, by_other_step, by_own_stacks
 from perfkit.readers.kineto.lines.stacks import stacks_of
 from perfkit.readers.kineto.measure.gpu import at_work
@@ -30,7 +31,8 @@ class Lines:
         self._trace = Traced(events.host, placed.places, placed.steps)
         self._bytes: Mapping[int, float] | None = None
         self.problem = ""
-        self._lined = self._found(path)
+        found = self._found(path)
+        self._lined = with_calling(self._trace, found) if found is not None else None
 
     def _found(self, path: Path | None) -> Lined | None:
         stacks = stacks_of(self._events.host)

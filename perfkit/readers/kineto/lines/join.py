@@ -19,6 +19,7 @@ from perfkit.readers.kineto.attribution.places import Place
 from perfkit.readers.kineto.decode.events import OPERATOR, HostEvents
 from perfkit.readers.kineto.lines.calls import calls_of, matched, sequence
 from perfkit.readers.kineto.lines.pieces import Pieces, own_times
+from perfkit.readers.kineto.lines.recomputed import originals
 from perfkit.readers.kineto.lines.stacks import Frame, Stacks
 
 
@@ -77,7 +78,10 @@ def by_other_step(trace: Traced, other: Traced, stacks: Stacks) -> Lined:
     said = np.where(trace.host.nearest(trace.calls) >= 0, said, -1)
     caller, library = _taken(stacks.user, said), _taken(stacks.library, said)
     inside = np.where(said >= 0, _inside_nodes(other.places, stacks)[np.maximum(said, 0)], False)
-    frame = _recomputed(trace, _with_forward(trace, caller, inside))
+    again = trace.host.inherit(originals(trace.host, trace.places, trace.calls, trace.steps.lane))
+    caller = np.where(again >= 0, _taken(caller, again), caller)
+    library = np.where(again >= 0, _taken(library, again), library)
+    frame = _with_forward(trace, caller, inside | ((again >= 0) & (caller >= 0)))
     of_call = Pieces.of(rows)
     return Lined(stacks.frames, frame, caller, library, of_call)
 
@@ -104,28 +108,6 @@ def _with_forward(trace: Traced, caller: Integers, own_code: Booleans) -> Intege
     outside = (forward >= 0) & (_taken(places.node, forward) != places.node)
     of_forward = np.where(outside, _taken(caller, forward), -1)
     return np.where(of_forward >= 0, of_forward, caller)
-
-
-def _recomputed(trace: Traced, frame: Integers) -> Integers:
-    """`frame` with the lines of calls that checkpointing repeats in the backward pass, on a GPU in a thread of autograd
-    where no line is marked: a module makes the same calls again in the same order."""
-    places, host = trace.places, trace.host
-    made: dict[tuple[int, int, int], list[int]] = defaultdict(list)
-    again: dict[tuple[int, int, int], list[int]] = defaultdict(list)
-    for event in np.flatnonzero(trace.calls & (places.module >= 0) & (places.step >= 0)).tolist():
-        key = (int(places.step[event]), int(host.name[event]), int(places.module[event]))
-        if places.node[event] < 0:
-            made[key].append(event)
-        elif frame[event] < 0:
-            again[key].append(event)
-    if not again:
-        return frame
-    of_call = np.full(len(host), -1, np.int64)
-    for key, events in again.items():
-        for event, first in zip(events, made.get(key, ()), strict=False):
-            of_call[event] = frame[first]
-    around = host.nearest(trace.calls)
-    return np.where(frame >= 0, frame, _taken(of_call, around))
 
 
 def _key(trace: Traced, event: int) -> tuple[str, int, str]:

@@ -22,7 +22,10 @@ from perfkit.readers.columns import Booleans, Integers
 from perfkit.readers.kineto.decode.events import PYTHON, HostEvents
 
 _FRAME = re.compile(r"(.+)\((\d{1,9})\): (.+)", re.DOTALL)
-_INSTALLED = re.compile(r"(^|/)(site-packages|dist-packages|lib/python3(\.\d+)?)/|^<(?!stdin|ipython)|torchinductor_")
+_INSTALLED = re.compile(
+    r"(^|/)(site-packages|dist-packages|lib/python3(\.\d+)?)/|^<(?!stdin|ipython)|torchinductor_"
+    r"|(^|/)[a-z2-7]{2}/c[a-z2-7]{40,60}\.py$"  # Inductor names its files by their content, wherever its cache is
+)
 # torch.profiler takes the folders of sys.path off its paths: what is installed then begins with its package.
 _PACKAGES = re.compile(
     "torch|torch(vision|audio|text|tune|data)|transformers|accelerate|lightning|pytorch_lightning|timm|datasets|"
@@ -34,12 +37,13 @@ _PACKAGES = re.compile(
 
 class Frame(NamedTuple):
     """A line of a file (0: somewhere in its function) and its function. `exact`: the line that ran, else the first line
-    of the function."""
+    of the function, or (`compiled`) the line that calls the compiled code."""
 
     file: str
     line: int
     function: str
     exact: bool
+    compiled: bool = False
 
 
 @dataclass
