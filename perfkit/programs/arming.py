@@ -7,13 +7,18 @@ import os
 import sys
 from pathlib import Path
 
+import torch
+
 from perfkit.programs import order as orders
 from perfkit.programs import profiler, waiting
 from perfkit.programs.counting import Counting
+from perfkit.programs.forked import Forked
 from perfkit.programs.order import CUT, RESULT, Order, Result
 from perfkit.programs.recorder import Recorder
 from perfkit.programs.stopwatch import Stopwatch
 from perfkit.programs.watch import Watcher
+
+_LAST = -100  # of multiprocessing's finalizers: below zero, after its own
 
 
 class Agent:
@@ -22,16 +27,37 @@ class Agent:
     def __init__(self, order: Order, folder: Path) -> None:
         self._order, self._folder = order, folder
         self._pid = os.getpid()
-        self._told = self._ending = False
+        self._told = self._ending = self._left = self._is_copy = False
         recorder = Counting if order.counters else Stopwatch if order.timed else Recorder
         self._watcher = Watcher(recorder(order, folder), self._finished)
 
     def arm(self) -> None:
-        """Begin to watch this process, and not those that it forks."""
-        os.register_at_fork(after_in_child=self._watcher.forked)
+        """Begin to watch this process, and those that it forks before it ran a model, where they run one."""
+        os.register_at_fork(after_in_child=self._forked)
         atexit.register(self._at_exit)
         self._write(Result(problem=CUT))  # which stays where nothing else is told
         self._watcher.install()
+
+    def arm_forked(self) -> None:
+        """Arm a process that was forked: those of multiprocessing end by `os._exit`, after their finalizers."""
+        self.arm()
+        if (finalizers := sys.modules.get("multiprocessing.util")) is not None:
+            finalizers.Finalize(None, self._at_exit, exitpriority=_LAST)
+
+    def _forked(self) -> None:
+        """This process is a copy of the one that is watched."""
+        if self._is_copy:
+            return
+        self._is_copy, is_fresh = True, self._watcher.forked()
+        plain = not (self._order.whole or self._order.counters or self._order.timed)
+        if is_fresh and plain and not torch.cuda._is_in_bad_fork():
+            Forked(self._arm_copy).install()
+
+    def _arm_copy(self) -> None:
+        try:
+            Agent(self._order, orders.process_folder(self._folder, os.getpid())).arm_forked()
+        except Exception as error:  # the program goes on, whatever happens to its profiler
+            self._say(f"this process is not recorded: {type(error).__name__}: {error}")
 
     def _finished(self) -> None:
         """The steps are recorded: leave the result, and end the program where that is wanted."""
@@ -42,8 +68,9 @@ class Agent:
             raise SystemExit(0)
 
     def _at_exit(self) -> None:
-        if os.getpid() != self._pid:
+        if os.getpid() != self._pid or self._left:
             return
+        self._left = True
         self._end()
         result = self._watcher.recorder.result
         if result.recorded and not (self._order.counters or self._order.timed):

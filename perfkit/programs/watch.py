@@ -68,10 +68,12 @@ class Watcher:
         if self.recorder.order.whole:
             self._guarded(self._begin_whole)
 
-    def forked(self) -> None:
-        """This process is a copy of the one that is watched: leave it alone."""
+    def forked(self) -> bool:
+        """Leave this process alone, a copy of the watched one; return whether that one had run nothing yet."""
+        is_fresh = self._owner.thread is None and not (self.idle or self._others.active)
         self._lock = threading.RLock()  # another thread, which is not here, may have held it
         self.remove()
+        return is_fresh
 
     def remove(self) -> None:
         """Stop watching; what is recorded stays in the recorder."""

@@ -48,7 +48,7 @@ class Wrappers:
         self._patches.wrap(torch.nn.Module, "__call__", self._module_call)
         # The one function has two names there; pickles go by the second.
         self._patches.replace(torch.nn.Module, "_wrapped_call_impl", torch.nn.Module.__call__)
-        _tell_dynamo()
+        tell_dynamo()
         for owner, name, begin in (
             (torch, "compile", self._compile),
             (torch.amp.GradScaler, "step", self._scaler_step),
@@ -71,7 +71,7 @@ class Wrappers:
         """Give everything back."""
         self._patches.restore()
         self._steps.restore()
-        _tell_dynamo()
+        tell_dynamo()
 
     def wrap_what_came_late(self) -> None:
         """Wrap what is in modules that a program imports when it needs them."""
@@ -246,7 +246,7 @@ class Wrappers:
         return lambda: self._watcher.signal(MARK, 0)
 
 
-def _tell_dynamo() -> None:
+def tell_dynamo() -> None:
     """Have Dynamo take the call of a module as it is now for the one that nobody changed, which it noted when it was
     imported: of such modules it compiles the forward, and never looks at the call."""
     for name in ("torch._dynamo.utils", "torch._dynamo.variables.nn_module"):

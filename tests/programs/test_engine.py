@@ -31,7 +31,7 @@ def recorded(tmp_path: Path, *arguments: str) -> tuple[list[ServingPhase], list[
     return serving(table.facts, table.frame), log[WARMUP : WARMUP + STEPS], table
 
 
-@pytest.mark.parametrize("arguments", [(), pytest.param(("served",), marks=pytest.mark.full)])
+@pytest.mark.parametrize("arguments", [(), ("served", "forked"), pytest.param(("served",), marks=pytest.mark.full)])
 def test_phases_tokens_and_bytes_are_those_of_the_engines_log(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     phases, log, table = recorded(tmp_path, *arguments)
     assert table.facts["step_names"] == [line["name"] for line in log]

@@ -60,7 +60,21 @@ def test_what_was_recorded_is_kept(tmp_path, code, steps, fresh):
     assert found.table().facts["steps"] == steps
 
 
-def test_a_forked_child_is_not_recorded(tmp_path):
+def test_a_child_that_is_forked_before_any_step_is_recorded(tmp_path):
+    """Of os.fork and of multiprocessing, which ends by os._exit."""
+    fork = (
+        "child = os.fork()\nif not child:\n    train(30)\n    sys.exit(0)\nos.waitpid(child, 0)\n"
+        "import multiprocessing\nworker = multiprocessing.get_context('fork').Process(target=train, args=(4,))\n"
+        "worker.start(); worker.join(); print(worker.exitcode)\n"
+    )
+    found, _ = run(fork + END, tmp_path)
+    results = {result.pid: result for _, result in found.results}
+    assert len(results) == 3 and [len(one[1].step_ns) for one in found.recorded] == [2]
+    (few,) = [result.problem for result in results.values() if result.found and not result.recorded]
+    assert "4 steps" in few
+
+
+def test_a_child_that_is_forked_after_steps_is_not_recorded(tmp_path):
     fork = "train(2)\nchild = os.fork()\ntrain(30 if child == 0 else 10)\nif child: os.waitpid(child, 0)\n"
     found, _ = run(fork + END, tmp_path)
     assert len(found.results) == 1 and len(found.recorded[0][1].step_ns) == 2

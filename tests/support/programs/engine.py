@@ -1,9 +1,10 @@
-"""A small inference engine: python engine.py [served] [cuda] [unmarked] [log FILE] [rounds NUMBER]
+"""A small inference engine: python engine.py [served] [forked] [cuda] [unmarked] [log FILE] [rounds NUMBER]
 
 Continuous batching over a paged cache of keys and values, and on a GPU CUDA graphs by batch size, with padding. Each
 iteration reads the prompts that there is room for and generates a token for every request that runs. `served`: the
-engine is a spawned process that a client asks over a local socket, and it serves until it is told to end. The log has
-one line of JSON an iteration: its name, phase, tokens, and the bytes of weights and cache that it reads, by hand.
+engine is a spawned process (`forked`: a forked one) that a client asks over a local socket, and it serves until it is
+told to end. The log has one line of JSON an iteration: its name, phase, tokens, and the bytes of weights and cache that
+it reads, by hand.
 
 Legend: T tokens of an iteration, B requests that generate, L tokens of the cache's longest context, C channels,
 H heads, D channels of a head.
@@ -254,7 +255,8 @@ def serve(port):
 def served():
     """The client: it starts the engine, asks for all requests, and takes the answers."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        engine = multiprocessing.get_context("spawn").Process(target=serve, args=listener.getsockname()[1:])
+        way = "fork" if "forked" in sys.argv else "spawn"
+        engine = multiprocessing.get_context(way).Process(target=serve, args=listener.getsockname()[1:])
         engine.start()
         connection, _ = listener.accept()
     file, finished = connection.makefile("rwb"), []
