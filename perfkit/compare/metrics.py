@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 
 from perfkit.analysis.report.aggregate import UNKNOWN
+from perfkit.compare.iterations import ITERATION, of_phase
 from perfkit.compare.results import Tested
 from perfkit.compare.sides import LAUNCH, Side, Values
 from perfkit.statistics import turns, verdicts
@@ -129,7 +130,10 @@ def kernel_time(
             share = side.places.in_pass(NOT_PLACED if name == UNKNOWN else name)
         else:
             share = (side.frame[column].astype(object).fillna("other") == name).to_numpy(float)
-        values.append(side.per_unit(side.judged.time * share))
+        summed = side.per_unit(side.judged.time * share)
+        values.append(of_phase(side, summed, name) if column == "pass" else summed)
+    if all(one.unit == ITERATION for one in values):  # of an iteration of the phase, not of any step
+        shown = float(np.mean(values[0].values)), float(np.mean(values[1].values))
     if not all(one.values for one in values):
         return untested(f"{column}:{name}", "ns", shown, "the profile marks no steps", values[0].unit)
     if shown[0] is None or shown[1] is None:

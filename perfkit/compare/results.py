@@ -122,6 +122,19 @@ class Served(msgspec.Struct, frozen=True, kw_only=True):
     why: str
 
 
+class PhasePair(msgspec.Struct, frozen=True, kw_only=True):
+    """A phase of two serving engines: iterations, and requests, tokens and context of an iteration (means; None where
+    unknown or absent), metrics with their verdicts, and what was served otherwise, as a sentence ("" for nothing)."""
+
+    phase: str
+    iterations: list[int]
+    requests: list[float | None]
+    tokens: list[float | None]
+    context: list[float | None]
+    tested: list[Tested]
+    unlike: str = ""
+
+
 class Pair(msgspec.Struct, frozen=True, kw_only=True):
     """Another side against the first."""
 
@@ -132,6 +145,7 @@ class Pair(msgspec.Struct, frozen=True, kw_only=True):
     waterfall: Waterfall | None
     exchanges: list[Exchange]
     served: list[Served] = []  # of sides that differ in their executors
+    phases: list[PhasePair] = []  # of serving engines
     operators: list[Change]
     kernels: list[Change]
     lines: list[Change] = []  # source lines, by the host's time of the profiled steps

@@ -38,6 +38,7 @@ from perfkit.render.page import Page, Section
 from perfkit.render.tables import spread
 from perfkit.render.tables.code import changed_code
 from perfkit.render.tables.lines import changed_lines
+from perfkit.render.tables.serving import phases_table
 from perfkit.statistics.ranks import SIGNED_RANK
 
 TEMPLATE = "compare"
@@ -173,6 +174,8 @@ def _of_pair(pair: Pair, several: bool, limit: int | None) -> Iterator[Table]:
         yield _waterfall(pair, about)
     if pair.tested:
         yield _tested(pair.tested, about)
+    if pair.phases:
+        yield phases_table(pair.phases, about)
     if pair.served:
         yield _served(pair, about, limit)
     if pair.exchanges:
