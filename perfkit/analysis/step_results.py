@@ -124,3 +124,8 @@ class ServingPhase(msgspec.Struct, frozen=True, kw_only=True):
     cache_bytes: float | None = None  # of keys and values, likewise
     roof_ns: float | None = None  # the least time of an iteration: these bytes read once, or its products
     bound: str = ""  # what sets it
+    token_ns: float | None = None  # between two tokens of a request, of those made in this phase: the median
+    token_slow_ns: float | None = None  # the 99th percentile
+    begins_ns: list[float] = []  # of each iteration, from the first one's begin; pauses without requests left out
+    times_ns: list[float] = []  # of each iteration
+    tokens: list[int | None] = []  # of each iteration

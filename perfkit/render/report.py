@@ -17,7 +17,7 @@ from perfkit.render.page import SCREEN, SUMMARY, WHOLE, Item, Page, Part, Sectio
 from perfkit.render.phases import phases_tables
 from perfkit.render.ranks import ranks_tables
 from perfkit.render.sections import Make, found_after
-from perfkit.render.serving import serving_table
+from perfkit.render.serving import serving_figures, serving_table
 from perfkit.render.tables import step
 from perfkit.render.tables.fusion import fusion_tables
 from perfkit.render.tables.lines import lines as lines_table
@@ -187,6 +187,8 @@ def _time(about: About) -> Iterator[Section]:
 
 def _serving(about: About) -> Iterator[Section]:
     yield from _of(serving_table(about.backend.serving))
+    if figures := serving_figures(about.backend.serving):
+        yield Section(title="Serving over time", figures=figures, fold=WHOLE)
 
 
 def _lines(about: About) -> Iterator[Section]:

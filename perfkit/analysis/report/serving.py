@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from perfkit.analysis.model_bytes import cache_bytes, product_time, weight_bytes
+from perfkit.analysis.report.latency import Waits, median_and_slow, token_waits
 from perfkit.analysis.roofline.roof import Reals
 from perfkit.analysis.step_results import ServingPhase
 from perfkit.engines import PHASES, Iteration, iteration_of
@@ -29,20 +30,33 @@ def serving(
     served = [iteration_of(name) for name in facts.get("step_names") or []]
     if not any(served):
         return []
+    times = [float(step) for step in facts["step_ns"]]
+    begins = np.cumsum([0.0, *times]).tolist()
     found = [
-        (one, float(step), float(busy))
-        for one, step, busy in zip(served, facts["step_ns"], facts["busy_ns"], strict=False)
+        _Row(one, begin, time, float(busy), waits)
+        for one, begin, time, busy, waits in zip(
+            served, begins, times, facts["busy_ns"], token_waits(served, times), strict=False
+        )
         if one is not None
     ]
-    phases = {phase: [row for row in found if row[0].phase == phase] for phase in PHASES}
+    phases = {phase: [row for row in found if row.served.phase == phase] for phase in PHASES}
     return [_phase(phase, rows, frame, ceilings) for phase, rows in phases.items() if rows]
 
 
-def _phase(
-    phase: str, rows: list[tuple[Iteration, float, float]], frame: pd.DataFrame | None, ceilings: Ceilings | None
-) -> ServingPhase:
+class _Row(NamedTuple):
+    """One iteration: its begin, time and busy time in ns, and how long its tokens were waited for."""
+
+    served: Iteration
+    begin: float
+    time: float
+    busy: float
+    waits: Waits
+
+
+def _phase(phase: str, rows: list[_Row], frame: pd.DataFrame | None, ceilings: Ceilings | None) -> ServingPhase:
     """The figures of one phase."""
-    iterations, times = [row[0] for row in rows], np.array([row[1] for row in rows])
+    iterations, times = [row.served for row in rows], np.array([row.time for row in rows])
+    token, slow_token = median_and_slow([row.waits for row in rows])
     prompt, new = _sum(i.prompt_tokens for i in iterations), _sum(i.new_tokens for i in iterations)
     tokens = None if prompt is None or new is None else prompt + new
     context, whole = _sum(i.context for i in iterations), float(times.sum())
@@ -61,12 +75,17 @@ def _phase(
         median_ns=float(np.median(times)),
         slow_ns=float(np.percentile(times, SLOW)),
         time_ns=whole,
-        busy=sum(row[2] for row in rows) / whole if whole else None,
+        busy=sum(row.busy for row in rows) / whole if whole else None,
         tokens_per_second=tokens / whole * 1e9 if tokens is not None and whole else None,
         weight_bytes=weights,
         cache_bytes=cache,
         roof_ns=roof,
         bound=bound,
+        token_ns=token,
+        token_slow_ns=slow_token,
+        begins_ns=[row.begin for row in rows],
+        times_ns=times.tolist(),
+        tokens=[_sum((one.prompt_tokens, one.new_tokens)) for one in iterations],
     )
 
 
