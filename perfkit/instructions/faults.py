@@ -27,6 +27,7 @@ from perfkit.instructions.waits import SCOREBOARDS, is_late, nearest, producer
 
 MOST = 3  # lines that are named
 _LEAST = 0.05  # of the amount: a line with less is not named
+_FEW = 0.25  # of sectors, wavefronts or instructions: what more of them are, is the work itself
 _FULL_QUEUES = ("lg_throttle", "mio_throttle")  # a warp waits to hand over this very instruction
 
 Amounts = list[float]
@@ -106,6 +107,26 @@ def in_loops(code: KernelCode) -> Amounts:
         for one, count in zip(code.instructions, samples, strict=True)
     ]
     return looped if any(looped) else samples
+
+
+def before_loops(code: KernelCode) -> Amounts:
+    """Return the samples at instructions before the first that runs more often than the kernel's first one.
+
+    Nothing where none does, or where those before it do a good part of the work: they move sectors or wavefronts.
+    """
+    nothing, once = [0.0] * len(code.instructions), code.instructions[0].counts.get(EXECUTED, 0.0)
+    runs = [one.counts.get(EXECUTED, 0.0) for one in code.instructions]
+    first = next((place for place, count in enumerate(runs) if count > once), None)
+    if first is None or not once or not sum(runs):
+        return nothing
+    for moved in (SECTORS, WAVEFRONTS):
+        amounts = [one.counts.get(moved, 0.0) for one in code.instructions]
+        if sum(amounts[:first]) > _FEW * sum(amounts):
+            return nothing
+    if sum(runs[:first]) > _FEW * sum(runs):
+        return nothing
+    samples = [one.counts.get(SAMPLES, 0.0) for one in code.instructions]
+    return [count if place < first else 0.0 for place, count in enumerate(samples)]
 
 
 def atomic(code: KernelCode) -> list[int]:

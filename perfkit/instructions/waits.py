@@ -62,7 +62,7 @@ def producer(code: Sequence[Instruction], place: int, reason: str) -> Instructio
         return None if at is None else code[at]
     wanted = _read(code[place].sass)
     for other in reversed(code[max(0, place - _FARTHEST) : place]):
-        operation, written = _written(other.sass)
+        operation, written = written_by(other.sass)
         if not wanted & written:
             continue
         if late.match(operation):
@@ -81,8 +81,8 @@ def _parts(sass: str) -> tuple[str, list[str]]:
     return operation, [part.strip() for part in rest.split(",")] if rest else []
 
 
-def _written(sass: str) -> tuple[str, set[str]]:
-    """The operation, and the registers that it writes."""
+def written_by(sass: str) -> tuple[str, set[str]]:
+    """Return the operation of an instruction, and the registers that it writes."""
     operation, operands = _parts(sass)
     if not operands or operation.split(".")[0].startswith(_WITHOUT_RESULT):
         return operation, set()

@@ -137,3 +137,71 @@ def test_amounts_of_spills_and_needless_sectors() -> None:
     ]
     assert faults.needless_sectors(made) == [0, 0, 2800, 0] and faults.idle_threads(made) == [0, 0, 0, 2400]
     assert faults.places(made, [0.0] * 4) == []
+
+
+def looped(before: float, *, sectors: float = 10, times: float = 100) -> KernelCode:
+    """A loop of 80 turns after a prologue in which warps are found `before` of 100 times."""
+    return code(
+        one("LDC R1, c[0x0][0x28]", 3, {"imc_miss": before / 4}, executed=times),
+        one("IMAD R2, R1, UR4, R3", 4, {"wait": before / 4}, executed=times),
+        one("LDG.E R4, desc[UR4][R2.64]", 5, {"long_scoreboard": before / 2}, executed=times, sectors=sectors),
+        one("LDG.E R5, desc[UR4][R6.64]", 7, {"long_scoreboard": 60 - before}, executed=8000, sectors=800),
+        one("FADD R8, R5, R8", 8, {"wait": 40}, executed=8000),
+        one("STG.E desc[UR4][R6.64], R8", 9, executed=times, sectors=10),
+    )
+
+
+def test_a_long_prologue_names_its_lines() -> None:
+    found = told(looped(40), waves=8.0)["prologue"]
+    assert named(found) == [("k.cu", 5, 0.5), ("k.cu", 3, 0.25), ("k.cu", 4, 0.25)]
+    # A persistent kernel has one wave's: 7/8 of 40 % go.
+    assert found.saving_ns == pytest.approx(1e6 * 0.4 * 7 / 8) and "in each of 8.0 waves" in found.text
+    assert told(looped(40), waves=0.5)["prologue"].saving_ns == pytest.approx(4e5)  # hidden behind the kernel before
+    assert told(looped(40), Group(**{**_fields(), "headroom_ns": 1e5}), waves=8.0)["prologue"].saving_ns == 1e5
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        looped(10),  # short
+        looped(40, sectors=600),  # it moves what the kernel moves: the work itself
+        looped(40, times=8000),  # no loop
+        looped(40, times=4000),  # a loop of two turns: half of the instructions are before it
+    ],
+)
+def test_no_prologue(made: KernelCode) -> None:
+    assert "prologue" not in told(made, waves=8.0)
+
+
+def product(*loop: str) -> KernelCode:
+    """Two loads of four values, and sixteen sums of products of them, unless other lines are given."""
+    rows = loop or tuple(
+        f"FFMA R{16 + 4 * i + k}, R{4 + i}, R{8 + k}, R{16 + 4 * i + k}" for i in range(4) for k in range(4)
+    )
+    loads = [one("LDS.128 R4, [R2]", 3, executed=1000), one("LDS.128 R8, [R3]", 4, executed=1000)]
+    return code(*loads, *(one(row, 5, executed=1000) for row in rows), one("BRA 0x0", 6, executed=1000))
+
+
+VECTOR = Group(**{**_fields(), "family": "other", "bound": "vector_fp32", "efficiency": 0.9})
+
+
+def test_a_product_on_the_vector_units_is_found_by_its_instructions() -> None:
+    found = told(product(), VECTOR, tensor_active=0.0, busy={"DRAM": 0.1, "L1": 0.4, "multiprocessors": 0.9})
+    reason = found["tensor-idle"]
+    assert named(reason) == [("k.cu", 5, 1.0)] and "84 % of its instructions" in reason.text
+    assert reason.saving_ns == pytest.approx(6e5)  # what L1 is busy with stays
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        product("FFMA R16, R4, R8, R16", "FFMA R17, R5, R9, R17"),  # a value is used once: memory decides
+        product(*[f"FFMA R16, R{4 + k % 4}, R16, R{8 + k % 4}" for k in range(16)]),  # a polynomial
+        product(*[f"FFMA R16, R{4 + k % 4}, R{4 + k % 4}, R16" for k in range(16)]),  # a sum of squares
+        product(*[f"FFMA R16, R{4 + k % 4}, R{30 + k % 4}, R16" for k in range(16)]),  # with numbers that it computed
+        product(*[f"FFMA R16, R4, R{8 + k % 4}, R16" for k in range(16)], "HMMA.16816.F32 R20, R4, R8, R20"),
+    ],
+)
+def test_no_product(made: KernelCode) -> None:
+    assert "tensor-idle" not in told(made, VECTOR, tensor_active=0.0)
+    assert "tensor-idle" not in told(product(), VECTOR, tensor_active=0.3)

@@ -10,9 +10,12 @@ from perfkit.analysis.rules.base import WITH_COUNTERS, Rule
 from perfkit.analysis.rules.standing import by_memory, explained, left, lines, part_of_a_wave, uneven, waiting
 from perfkit.analysis.words import percent
 from perfkit.instructions import faults
+from perfkit.instructions.products import products
+from perfkit.instructions.results import EXECUTED
 
 _WASTED = 0.25  # of the sectors: fewer excessive ones are what the edges of tensors cost
 _NEARLY_A_WAVE = 0.9  # of the room for blocks: no kernel is slow for the rest
+_PRODUCTS = 1 / 3  # of the executed instructions
 _TENSOR_NOISE = 0.05  # what packed half-precision moves alone make of the tensor pipe's activity
 _SECTOR_BYTES = 32
 # The matrix unit that takes over the products of a vector unit.
@@ -91,8 +94,10 @@ def _local_memory(rule: Rule, g: Group, c: Counters) -> Reason | None:
 
 def _tensor_idle(rule: Rule, g: Group, c: Counters) -> Reason | None:
     """A matrix product on the vector units of a GPU with matrix units: at most, what those and memory would take."""
-    if g.family != "matmul" or c.tensor_active is None or c.tensor_active >= _TENSOR_NOISE:
+    if c.tensor_active is None or c.tensor_active >= _TENSOR_NOISE:
         return None
+    if g.family != "matmul":
+        return _product_inside(rule, g, c)
     rate = c.ceilings.get(_MATRIX.get(g.bound, ""))
     if not rate or g.flop is None:
         return None
@@ -103,6 +108,23 @@ def _tensor_idle(rule: Rule, g: Group, c: Counters) -> Reason | None:
         text=f"it is a matrix product, and the tensor pipe was active in {percent(c.tensor_active)} of the cycles: the "
         f"vector units do the work ({g.ceiling})",
         saving_ns=max(g.time_ns - least, 0.0),
+    )
+
+
+def _product_inside(rule: Rule, g: Group, c: Counters) -> Reason | None:
+    """A product that no name says. What memory and caches are busy with stays, whichever unit multiplies."""
+    moving = [busy for level, busy in c.busy.items() if level != "multiprocessors"]
+    if c.code is None or not moving or g.time_ns < TOO_SHORT_NS * g.count:
+        return None
+    share = sum(products(c.code)) / (sum(one.counts.get(EXECUTED, 0.0) for one in c.code.instructions) or 1.0)
+    if share < _PRODUCTS:
+        return None
+    return rule.reason(
+        label=f"tensor pipe idle ({percent(c.tensor_active or 0.0)})",
+        text=f"{percent(share)} of its instructions add products of values that it loads and reuses, on the vector "
+        f"units; the tensor pipe was active in {percent(c.tensor_active or 0.0)} of the cycles",
+        saving_ns=g.time_ns * max(0.0, 1 - max(moving)),
+        lines=lines(c, products),
     )
 
 
@@ -145,8 +167,11 @@ RULES = (
     Rule(
         "tensor-idle", "a matrix product does not use the matrix units", WITH_COUNTERS,
         "A product in fp32 runs on the vector units, and the tensor pipe idles.",
-        "A matrix product whose tensor pipe was active in under 5 % of the cycles.",
-        "Its time less that of its FLOP at the matrix units' ceiling, or of its bytes, whichever is longer.",
+        "A matrix product whose tensor pipe was active in under 5 % of the cycles. A kernel of one's own is one where "
+        "at least a third of its instructions add products of two loaded values, and each value is used at least "
+        "twice (needs SourceCounters).",
+        "Its time less that of its FLOP at the matrix units' ceiling, or of its bytes, whichever is longer; of a "
+        "kernel of one's own, less the share of the time in which memory or a cache is busiest.",
         ("Where the precision allows, use TF32 (torch.set_float32_matmul_precision('high')), bf16 or fp16.",),
         "`torch.backends.cuda.matmul.allow_tf32` is off by default.",
         explained, _tensor_idle, rank=70,

@@ -1,4 +1,4 @@
-"""Rules over the instructions of a kernel: bank conflicts, atomic operations that wait for each other, barriers."""
+"""Rules over the instructions of a kernel: bank conflicts, atomics, barriers, prologues."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from perfkit.instructions.results import KernelCode
 _CONFLICTS = 0.25  # of the wavefronts of shared memory
 _WAITS = 0.2  # of the samples: warps wait less in kernels that are well
 _BARRIER = 0.3
+_PROLOGUE = 0.2
 
 
 def _judged(g: Group, c: Counters) -> KernelCode | None:
@@ -91,6 +92,25 @@ def _barrier(rule: Rule, g: Group, c: Counters) -> Reason | None:
     )
 
 
+def _prologue(rule: Rule, g: Group, c: Counters) -> Reason | None:
+    """With as many blocks as fit at once, each of which does several parts, all but the first wave's prologues go."""
+    code = _judged(g, c)
+    if code is None:
+        return None
+    waits = faults.before_loops(code)
+    share = faults.share(code, waits)
+    if share < _PROLOGUE:
+        return None
+    goes = share * (1 - 1 / c.waves) if c.waves and c.waves > 1 else share
+    several = f", in each of {c.waves:,.1f} waves of blocks" if c.waves and c.waves > 1 else ""
+    return rule.reason(
+        label=f"prologue, {percent(share)} of its warps' time",
+        text=f"{percent(share)} of the warps' time pass before its first loop{several}",
+        saving_ns=min(goes * g.time_ns, _all_but_the_roof(g, c)),
+        lines=lines(c, lambda _: waits),
+    )
+
+
 _BOUND = (
     "All that separates the kernel from its roof: a unit that takes turns lets warps wait at other instructions too."
 )
@@ -126,5 +146,17 @@ RULES = (
          "barriers).",),
         "A table that one warp makes while seven wait.",
         explained, _barrier, rank=70,
+    ),
+    Rule(
+        "prologue", "warps spend long before the kernel's loop", WITH_COUNTERS,
+        "Each block reads its parameters, computes addresses and waits for its first data before its loop begins.",
+        "At least a fifth of the warps' samples are before the first instruction that runs more often than the "
+        "kernel's first one, and at most a quarter of its instructions, sectors and wavefronts. Needs SourceCounters.",
+        "The share of these samples, of several waves of blocks all but one wave's; at most what is left to its roof.",
+        ("As many blocks as fit at once, each of which does several tiles (a persistent kernel); the first loads "
+         "before other address arithmetic; fewer integer divisions; programmatic dependent launch, which starts the "
+         "prologue while the kernel before it ends.",),
+        "A tile of 128 × 128 with a loop of four turns, whose first loads take as long as the loop.",
+        explained, _prologue, rank=71,
     ),
 )  # fmt: skip
