@@ -83,7 +83,7 @@ def _checked(
         return Child(name, folder / f"{name}.log", folder=program.folder)
 
     say("checking", "the reference · before")
-    reference = run_reference(before.settings, start, say, scratch, place)
+    reference = run_reference(before.settings, start, say, scratch, place, keep=False)  # of a copy
     eager = _first_steps(before, REFERENCE, start("eager", scratch, before.settings), place)
     own = eager
     if before.backend != REFERENCE:
