@@ -52,15 +52,28 @@ def variables(place: Path, engine: Path) -> dict[str, str]:
 
 
 def lacking(place: Path, requirements: Sequence[str]) -> list[str]:
-    """Return the `requirements`, each "NAME>=VERSION", that the environment does not meet."""
+    """Return the `requirements`, each such as "NAME>=VERSION" or "NAME>=VERSION,<VERSION", that the environment does not
+    meet."""
     places = [str(_packages(place)), *sys.path]
     found = []
     for text in requirements:
-        name, _, least = text.partition(">=")
+        name = name_of(text)
         known = next(iter(metadata.Distribution.discover(name=name, path=places)), None)
-        if known is None or _numbers(known.version) < _numbers(least):
+        if known is None or not _lies_in(known.version, text.removeprefix(name)):
             found.append(text)
     return found
+
+
+def name_of(requirement: str) -> str:
+    """Return the name of the package that is required."""
+    return re.split(r"[^\w.-]", requirement, maxsplit=1)[0]
+
+
+def _lies_in(version: str, bounds: str) -> bool:
+    """Return whether a version is at least that after ">=" and below that after "<"."""
+    own = _numbers(version)
+    limits = dict(re.findall(r"(>=|<)\s*([\w.]+)", bounds))
+    return own >= _numbers(limits.get(">=", "")) and ("<" not in limits or own < _numbers(limits["<"]))
 
 
 def install(place: Path, wanted: Sequence[str]) -> None:

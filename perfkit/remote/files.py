@@ -15,6 +15,7 @@ from typing import IO, Any
 
 from perfkit.errors import UsageError
 from perfkit.remote.bootstrap import fingerprint
+from perfkit.remote.environment import name_of
 from perfkit.run_folder import MANIFEST
 
 # Files that a program leaves or that can be made again: never sent unless git tracks them.
@@ -110,13 +111,13 @@ def digest(files: Mapping[str, Path]) -> str:
 
 
 def requirements() -> list[str]:
-    """Return perfkit's requirements there besides torch, each "NAME>=VERSION", as its own installation lists them."""
+    """Return perfkit's requirements there besides torch, each such as "NAME>=VERSION", as its own installation lists them."""
     try:
         said = metadata.requires("perfkit") or []
     except metadata.PackageNotFoundError:
         raise UsageError("This perfkit is not installed.", "Install it: pip install .") from None
     pairs = [(text.partition(";")[0].strip(), text.partition(";")[2]) for text in said]
-    return [text for text, marker in pairs if "extra" not in marker or text.partition(">=")[0] in _BESIDES]
+    return [text for text, marker in pairs if "extra" not in marker or name_of(text) in _BESIDES]
 
 
 def pack(file: IO[bytes], order: Mapping[str, Any], members: Mapping[str, Path]) -> None:

@@ -143,6 +143,8 @@ def test_the_environment_sees_what_python_sees_and_takes_what_is_lacking(tmp_pat
         "numpy>=999",
         "perfkit_test_part>=1.2",
     ]
+    bounded = ["numpy<999,>=1.26", "numpy>=1.26,<999", "numpy<1.26,>=1.0", "numpy >= 1.26, < 2"]
+    assert environment.lacking(place, bounded) == ["numpy<1.26,>=1.0", "numpy >= 1.26, < 2"]
     wheel(tmp_path, "perfkit_test_part", "1.3")
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
