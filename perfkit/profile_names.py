@@ -30,6 +30,8 @@ LOADER = "enumerate(DataLoader)"
 OPTIMIZER_STEP, OPTIMIZER_ZERO_GRAD = "Optimizer.step#", "Optimizer.zero_grad#"
 # Connect the forward pass of a program of Thunder's to autograd, and compute nothing themselves.
 THUNDER, THUNDER_OUTPUT = "ThunderFunction", "ThunderOutputFunction"
+# torch.library's backward of a custom operator: Python that calls operators, which have a namespace.
+GENERATED_BACKWARD = "GeneratedBackwardFor_"
 PRIMS = "prims::"  # an operator of PyTorch in Python, as those of factories on the meta device, which allocate nothing
 FIRST_LINE, CALLS_COMPILED = " (its first line)", " (calls compiled code)"  # behind a source line
 GRAPH_RUNS = "## Call CompiledFxGraph"  # around the code that Inductor generated for a graph

@@ -52,8 +52,7 @@ def variables(place: Path, engine: Path) -> dict[str, str]:
 
 
 def lacking(place: Path, requirements: Sequence[str]) -> list[str]:
-    """Return the `requirements`, each such as "NAME>=VERSION" or "NAME>=VERSION,<VERSION", that the environment does not
-    meet."""
+    """Return the `requirements` that the environment does not meet, such as "NAME>=VERSION,<VERSION"."""
     places = [str(_packages(place)), *sys.path]
     found = []
     for text in requirements:

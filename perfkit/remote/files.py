@@ -111,7 +111,7 @@ def digest(files: Mapping[str, Path]) -> str:
 
 
 def requirements() -> list[str]:
-    """Return perfkit's requirements there besides torch, each such as "NAME>=VERSION", as its own installation lists them."""
+    """Return perfkit's requirements there besides torch, as its own installation lists them."""
     try:
         said = metadata.requires("perfkit") or []
     except metadata.PackageNotFoundError:

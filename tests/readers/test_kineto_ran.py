@@ -235,3 +235,5 @@ def test_compiled_code_that_records_nothing_is_work_of_unknown_amount(tmp_path: 
         assert short.frame["name"].tolist() == ["aten::tanh"]
     wraps = read_trace(write(tmp_path / "wraps.json", events("TorchDynamo Cache Lookup", 450)))
     assert wraps.frame["name"].tolist() == ["aten::tanh"]
+    of_library = read_trace(write(tmp_path / "own.json", events("GeneratedBackwardFor_mine_scale_default", 450)))
+    assert of_library.frame["name"].tolist() == ["aten::tanh"]  # torch.library's: Python that calls operators

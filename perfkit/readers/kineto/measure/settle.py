@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from perfkit.cost import Cost, CostModel
-from perfkit.profile_names import GRAPH_RUNS, PRIMS, THUNDER, THUNDER_OUTPUT
+from perfkit.profile_names import GENERATED_BACKWARD, GRAPH_RUNS, PRIMS, THUNDER, THUNDER_OUTPUT
 from perfkit.readers.columns import Booleans, Integers
 from perfkit.readers.kineto.decode.events import OPERATOR, HostEvents, distinct
 from perfkit.readers.kineto.measure.calls import KindOfCall
@@ -62,8 +62,7 @@ def choose(
 def _add_opaque(rows: Rows, events: HostEvents, costs: CostModel) -> None:
     """Make rows of functions without a namespace, of which nothing else is known, that compute by themselves."""
     graphs = [name.startswith(GRAPH_RUNS) for name in events.names]
-    known = (THUNDER, THUNDER_OUTPUT)
-    unknown = ["::" not in name and name not in known and costs.kind(name) == "work" for name in events.names]
+    unknown = ["::" not in name and not _only_calls(name) and costs.kind(name) == "work" for name in events.names]
     named = events.named(graphs) | (events.named(unknown) & (events.category == OPERATOR))
     named &= rows.cause == PYTHON_CODE
     found, outer = np.flatnonzero(named), nearest_above(events, named)
@@ -72,6 +71,11 @@ def _add_opaque(rows: Rows, events: HostEvents, costs: CostModel) -> None:
     opaque = found[shortest >= _CERTAIN_NS]
     rows.kinds.append(KindOfCall(None, None))
     rows.is_row[opaque], rows.cause[opaque], rows.kind[opaque] = True, WORK, len(rows.kinds) - 1
+
+
+def _only_calls(name: str) -> bool:
+    """Return whether a function computes nothing itself, however long its Python takes."""
+    return name in (THUNDER, THUNDER_OUTPUT) or name.startswith(GENERATED_BACKWARD)
 
 
 def _shortest(ns: Integers, alike: Integers) -> tuple[Integers, Integers]:
