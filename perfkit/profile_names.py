@@ -187,7 +187,7 @@ def waits_for_device(name: str) -> bool:
 
 
 def doubt(exact: bool, compiled: bool) -> str:
-    """What is said behind a source line that is not the one that ran; "" where it is."""
+    """Return the words after a source line that is not the one that ran; "" where it is."""
     if compiled:
         return CALLS_COMPILED
     return "" if exact else FIRST_LINE

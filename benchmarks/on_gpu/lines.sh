@@ -143,7 +143,6 @@ one() {  # mode by mode, printed as it goes; the capture's own report is what is
   timeout 30 python3 $W/judge.py $W $m >$W/$m/judged 2>&1; echo $? >$W/$m/judged.rc; cat $W/$m/judged; echo "$m: $((SECONDS - began)) s"
   cp $W/$m/judged $OUT/lines-$m.txt; tail -40 $W/$m/capture/err > $OUT/lines-$m.err
 }
-# Eager was right on an H200 on 2026-11-28, and so were stdout, stderr and exit code of all three: ALONE=1 checks them again.
 for m in ${MODES:-compile checkpoint}; do one $m; done
 cat $W/*/judged.rc | grep -qv '^0$' && { echo "lines.sh: FAIL"; exit 1; }
 echo "lines.sh: OK"

@@ -9,7 +9,7 @@ A reference is found again where all that it was made of is the same:
                 environment variable, a file that the model reads) changes them
 
 Only what all three hold for is used. The steps of training are then left out: a forward pass is a thirtieth of them.
-`PERFKIT_REFERENCES=new` in the environment computes every reference anew, and keeps none.
+`PERFKIT_REFERENCES=new` in the environment computes every reference again, and keeps none.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def key_of(settings: Settings, model: torch.nn.Module, batches: Sequence[Any]) -
         return ""  # its gradients would not be kept
     try:
         return _digest(settings, model, batches)
-    except (RuntimeError, NotImplementedError, TypeError):
+    except (RuntimeError, NotImplementedError, TypeError):  # of a tensor without bytes, as fake or subclassed ones
         return ""
 
 
@@ -95,7 +95,7 @@ def _imported() -> set[str]:
 
 
 def _state(file: str) -> str:
-    """What tells a file from a changed one."""
+    """Return what distinguishes a file from a changed one."""
     try:
         if file.startswith(_installed()):
             status = os.stat(file)

@@ -179,7 +179,7 @@ class Worker:
         return {**found, "prepare_ns": self._prepare_ns + found["first_step_ns"]}
 
     def reference_key(self, steps: int) -> str:
-        """What a reference of `steps` steps is kept by; "" where none is: its steps are few, or the workload's own."""
+        """Return the key of a reference of `steps` steps; "" where none is kept, as of steps of the workload's own."""
         if not self.settings.training or self.workload.has("step") or self._dtype is not _dtype("fp64"):
             return ""
         import torch
@@ -201,7 +201,7 @@ class Worker:
         return {**kept, "stale": not checking.same_outputs(self._batches(0)[-1], Path(reference), kept_reference.SAME)}
 
     def keep_reference(self, key: str, reference: str, told: dict[str, Any]) -> None:
-        """Keep the reference in the folder `reference` for other runs, with what was told of it."""
+        """Keep the reference in the folder `reference` for other runs, with the facts about it."""
         kept_reference.keep(key, Path(reference), told)
 
     def tokens_ns(self) -> list[list[float]]:

@@ -117,7 +117,7 @@ def _mean(values: Iterator[int | None]) -> float | None:
 
 def _unlike(phase: str, requests: Sequence[float | None], tokens: Sequence[float | None],
             context: Sequence[float | None]) -> str:  # fmt: skip
-    """What the two sides served otherwise, as a sentence; "" where they served alike."""
+    """Return how the work that two sides served differs, as a sentence; "" where they served alike."""
     named = (("requests", requests), ("tokens", tokens), ("tokens of context", context))
     found = [
         f"{one:,.4g} and {other:,.4g} {name}"

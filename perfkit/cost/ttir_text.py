@@ -97,7 +97,7 @@ def _inner(lines: Iterator[str]) -> tuple[list[Line], str]:
 
 
 def _rename(lines: list[Line], scope: dict[str, str], used: set[str]) -> None:
-    """Give each value a name of its own: regions beside each other use the same names for different values."""
+    """Give each value a name of its own: regions next to each other use the same names for different values."""
     for line in lines:
         inner = dict(scope)
         line.carried = {_fresh(name, inner, used): _known(value, scope) for name, value in line.carried.items()}

@@ -65,7 +65,7 @@ class Stopwatch(Recorder):
 
 
 def taken() -> dict[str, float]:
-    """What decides how many processes like this one fit next to each other: bytes on the host and on the GPU, bytes
+    """Return what limits the processes like this one that fit together: bytes on the host and on the GPU, bytes
     that are free there besides, and child processes, such as those that load data."""
     unit = 1 if sys.platform == "darwin" else 1024  # getrusage(2): bytes on macOS, KiB on Linux
     found = {HOST: float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit)}

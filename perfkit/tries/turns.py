@@ -109,7 +109,7 @@ class _Turns:
         return max(_PATIENCE_S, _PATIENCE * self._ran[0][0].seconds) if self._ran[0] else _LONGEST_S
 
     def at_once(self) -> int:
-        """How many launches may start at the same time; 0 where each process has to run alone."""
+        """Return the number of launches that may start at the same time; 0 where each process has to run alone."""
         if self._at_once is None and not self.failed:
             self._at_once = together.at_once([runs[0] for runs in self._ran], self._program.order)
         return self._at_once or 0

@@ -1,4 +1,4 @@
-"""What a step in fp8 takes to make its numbers: scales, casts and transposes in front of the products."""
+"""The time of a step in fp8 that makes its numbers: scales, casts and transposes in front of the products."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def run_reference(
 
 
 def _computed(child: Child | Group, steps: int, scratch: Path, known: bool, keep: bool) -> dict[str, Any]:
-    """What is told of the reference that lies in `scratch` afterwards, an earlier run's where it is the same."""
+    """Return the facts about the reference that is in `scratch` afterwards, an earlier run's where it is the same."""
     key = child.call("reference_key", steps=steps) if keep else ""
     found: dict[str, Any] | None = None
     if key and known:

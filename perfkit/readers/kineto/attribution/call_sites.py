@@ -96,8 +96,8 @@ def _sites_of(located: Located, chosen: Integers) -> Integers:
 def _certain(
     graphs: Sequence[Sequence[CallSite]], shared_out: Sequence[bool], of: Callable[[CallSite], T | None]
 ) -> list[T | None]:
-    """What is known `of` each site, None where another graph with the same calls has something else there and the trace
-    does not show which of them ran: a function that was compiled again for another shape calls its kernels the
+    """Return the facts `of` each site, None where another graph with the same calls has something else there and the
+    trace does not show which of them ran: a function that was compiled again for another shape calls its kernels the
     same."""
     alike: dict[tuple[str, ...], list[int]] = {}
     for number, graph in enumerate(graphs):
