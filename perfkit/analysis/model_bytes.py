@@ -1,8 +1,13 @@
-"""Bytes of weights and of cached keys and values that kernels read, by their shapes, and the least time of products."""
+"""Bytes of weights and of cached keys and values that kernels read, by their shapes, and the least time of products.
+
+What runs inside a call of attention is attention's: its products, written out or fused, are of keys and values and of
+no weight, and its other kernels, such as the one that turns a mask of booleans into numbers, only help.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,6 +20,8 @@ if TYPE_CHECKING:
 
 _MATRIX = "flop_matrix_"
 _KNOWN = 0.99  # of the time of products, or of attention: less leaves the bytes unknown
+_GENERATED = "triton_"  # Inductor's kernels, which may hold a product without the tensor units
+_COLUMNS = ("shapes", "bytes_read", "duration_ns")
 
 
 def weight_bytes(frame: pd.DataFrame) -> Reals | None:
@@ -22,12 +29,30 @@ def weight_bytes(frame: pd.DataFrame) -> Reals | None:
 
     None where that is not known of nearly all products, such as batched ones, whose second matrix may be no weight.
     """
-    return _operands(frame, "matmul", _weight)
+    return _operands(frame, (frame["family"] == "matmul").to_numpy(bool) & ~_attends(frame), _weight)
 
 
 def cache_bytes(frame: pd.DataFrame) -> Reals | None:
-    """Return for each row the bytes of keys and values that its attention reads; None where that is not known."""
-    return _operands(frame, "attention", _keys_and_values)
+    """Return for each row the bytes of keys and values that its attention reads; None where that is not known.
+
+    Where attention is written out, they are what its products read, after heads were repeated for groups of queries.
+    """
+    return _operands(frame, _attends(frame) & ~_helps(frame), _keys_and_values)
+
+
+def _attends(frame: pd.DataFrame) -> np.ndarray:
+    """Return the rows inside a call of attention; a multi-head one has weights of its own."""
+    names = frame["operator"].astype(object).where(frame["operator"].notna(), "")
+    called = names.map(lambda name: "attention" in name and "multi_head" not in name)
+    return (frame["family"] == "attention").to_numpy(bool) | called.to_numpy(bool)
+
+
+def _helps(frame: pd.DataFrame) -> np.ndarray:
+    """Return the rows whose work is known and has no product in it; Inductor's kernels are not among them."""
+    flop = frame[[name for name in frame.columns if name.startswith("flop_") and name != "flop_origin"]].to_numpy(float)
+    product = frame[[name for name in frame.columns if name.startswith(_MATRIX)]].to_numpy(float)
+    generated = frame["name"].astype(str).str.startswith(_GENERATED).to_numpy(bool)
+    return np.isfinite(flop).any(axis=1) & ~(product > 0).any(axis=1) & ~generated
 
 
 def _weight(shapes: str) -> float | None:
@@ -37,19 +62,22 @@ def _weight(shapes: str) -> float | None:
 
 
 def _keys_and_values(shapes: str) -> float | None:
-    found, sizes = tensors.shapes(shapes), tensors.sizes(shapes)
-    fit = len(found) >= 3 and len(found[1][1]) >= 3 and found[1][1][:-1] == found[2][1][:-1]
-    return float(sizes[1] + sizes[2]) if fit else None
+    """The bytes of keys and values of one fused call, or of those that a batched product of a written-out one reads."""
+    found, sizes = [shape for _, shape in tensors.shapes(shapes)], tensors.sizes(shapes)
+    if len(found) >= 3 and len(found[1]) >= 3 and found[1][:-1] == found[2][:-1]:
+        return float(sizes[1] + sizes[2])
+    if len(found) >= 2 and len(found[-1]) == len(found[-2]) == 3 and found[-2][2] == found[-1][1]:
+        return float(sizes[-1])  # aten::bmm, and aten::baddbmm with what it adds before
+    return None
 
 
-def _operands(frame: pd.DataFrame, family: str, operand: Any) -> Reals | None:
-    """The bytes of an operand of the rows of a family. Each row of a call by several kernels has its part of them; one
-    without bytes of its own helps another."""
+def _operands(frame: pd.DataFrame, rows: np.ndarray, operand: Callable[[str], float | None]) -> Reals | None:
+    """The bytes of an operand of the `rows`. Each row of a call by several kernels has its part of them; one without
+    bytes of its own helps another."""
     amounts, unknown, whole = np.zeros(len(frame)), 0.0, 0.0
-    columns = (frame[name].to_numpy(object) for name in ("family", "shapes", "bytes_read", "duration_ns"))
-    for at, (kind, shapes, read, time) in enumerate(zip(*columns, strict=True)):
-        if kind != family:
-            continue
+    columns = [frame[name].to_numpy(object) for name in _COLUMNS]
+    for at in np.flatnonzero(rows).tolist():
+        shapes, read, time = (column[at] for column in columns)
         known = operand(shapes) if isinstance(shapes, str) else None
         whole += float(time)
         if known is None or not np.isfinite(read):
