@@ -2,7 +2,7 @@
 
 FLOP are what the program executes, lanes that a mask switches off included. Bytes are a lower bound: each tensor once,
 and no more of it than the program's loads and stores reach. Of a branch that depends on data, the side with more work
-counts: it is an early return for padding, or what all programs but a few do.
+counts: it is an early return for padding, or what all programs but a few do. A loop that waits for a lock counts once.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ _COMPARED: dict[str, Callable[[int, int], bool]] = {
 }  # fmt: skip
 _TYPES = {"f64": "fp64", "f32": "fp32", "f16": "fp16", "bf16": "bf16", "i8": "int8", "i64": "int64", "i32": "int32"}
 _PASSED = ("tt.addptr", "tt.splat", "tt.broadcast", "tt.expand_dims", "tt.reshape", "tt.trans", "tt.bitcast")
+_ENDS = ("scf.yield", "scf.condition")  # of a region
 _MOST_PROGRAMS = 1024  # that are looked at one by one; of more as many, evenly
 _GOLDEN = (math.sqrt(5) - 1) / 2  # whose multiples are spread evenly over 0 to 1
 
@@ -143,9 +144,19 @@ class _Program:
         if line.operation == "scf.if":
             sides = [self._walk(line.inside, program), self._walk(line.otherwise, program)]
             return 1, self._side(sides, _conditions(line), program)
+        if line.operation == "scf.while":
+            return 1, self._waiting(line, program)
         if id(line) not in self._known:
             self._known[id(line)] = _of_operation(line), self._access(line)
         return 1, self._known[id(line)]
+
+    def _waiting(self, line: Line, program: tuple[int, ...]) -> tuple[_Sums, _Moved]:
+        """The work of a loop that waits for a lock, whose trips change no figure: atomics are all that it does."""
+        parts = [*line.inside, *line.otherwise]
+        flop, moved = self._walk(parts, program)
+        if flop or any(one.operation in ("tt.load", "tt.store") for one in all_lines(parts)):
+            raise UnknownWork("its TTIR has scf.while, of which the trips are not known")
+        return flop, moved
 
     def _side(
         self, sides: list[tuple[_Sums, _Moved]], conditions: Sequence[str], program: tuple[int, ...]
@@ -238,7 +249,7 @@ def _of_operation(line: Line) -> dict[str, float]:
     """FLOP of an operation that is not a loop; none where it only moves or counts."""
     if line.operation in ("tt.reduce", "tt.scan"):
         return _of_reduction(line)
-    if line.operation == "tt.call" or (line.operation.startswith("scf.") and line.operation != "scf.yield"):
+    if line.operation == "tt.call" or (line.operation.startswith("scf.") and line.operation not in _ENDS):
         raise UnknownWork(f"its TTIR has {line.operation}, of which the work is not known")
     if line.operation == "tt.dot":
         return _of_product(line)

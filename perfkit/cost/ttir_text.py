@@ -28,7 +28,7 @@ class Line:
     operation: str
     rest: str
     inside: list[Line] = field(default_factory=list)
-    otherwise: list[Line] = field(default_factory=list)  # of scf.if
+    otherwise: list[Line] = field(default_factory=list)  # of scf.if; of scf.while what follows its condition
     carried: dict[str, str] = field(default_factory=dict)  # of a loop: its arguments' first values
     bounds: tuple[str, ...] = ()  # of a loop: variable, first, end and step
 
@@ -82,7 +82,7 @@ def _region(lines: Iterator[str]) -> list[Line]:
             line = Line(match[1] or "", match[2], match[3])
             if text.endswith("{"):
                 line.inside, end = _inner(lines)
-                if "else" in end:
+                if "else" in end or "do {" in end:
                     line.otherwise, end = _inner(lines)
                 line.rest += end if end.startswith("})") else ""
             found.append(line)

@@ -1,6 +1,7 @@
 """The work of Triton kernels from their TTIR, against counts by hand.
 
-The files of tests/fixtures/ttir are what Triton 3.7 made of kernels like those of its tutorials, without locations.
+The files of tests/fixtures/ttir are what Triton 3.7 made of kernels like those of its tutorials, and of one of
+liger-kernel 0.8.5, without locations.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from perfkit.programs import own_costs
 from perfkit.programs.triton_launches import TritonLaunches
 
 FOLDER = Path(__file__).parent.parent / "fixtures" / "ttir"
-R, N = 4096, 1024
+R, N, C = 4096, 1024, 4096
 M, K = 512, 256
 H, S, D = 16, 4096, 64
 B, V = 64, 32_768
@@ -58,6 +59,19 @@ def text(name: str) -> str:
         ("early_return", {"X": T((B, V), "bf16"), "Y": T((B,), "int64"), "loss_ptr": T((B,), "fp32"), "xs": V,
          "n_cols": V, "n_non_ignore": B, "ignore_index": -100}, (B,),
          {"vector_fp32": 10 * B * V}, 2 * B * V + 8 * B, 2 * B * V + 4 * B),
+        # The tutorial's gradient of a layer norm: 11 FLOP an element, and two sums of a group's rows under a lock, for
+        # which programs wait in a loop.
+        ("lock", {"DX": T((R, C), "fp16"), "DY": T((R, C), "fp16"), "X": T((R, C), "fp16"), "DW": T((64, C), "fp16"),
+         "DB": T((64, C), "fp16"), "W": T((C,), "fp16"), "Mean": T((R,), "fp32"), "Rstd": T((R,), "fp32"),
+         "Lock": T((128,), "int32"), "stride": C, "N": C}, (R,),
+         {"vector_fp32": 11 * R * C + 2 * (R - 64) * C}, 4 * R * C + 4 * 64 * C + 2 * C + 8 * R + 512,
+         2 * R * C + 4 * 64 * C + 512),
+        # Liger's gradient of an RMS norm: 132 programs of at most 32 rows, of which the last four have none.
+        ("rows_in_blocks", {"dY_ptr": T((R, C), "bf16"), "dX_ptr": T((R, C), "bf16"), "X_ptr": T((R, C), "bf16"),
+         "W_ptr": T((C,), "bf16"), "RSTD_ptr": T((R,), "fp32"), "dW_ptr": T((132, C), "fp32"), "dY_row_stride": C,
+         "dX_row_stride": C, "X_row_stride": C, "dW_row_stride": C, "n_rows": R, "n_cols": C, "offset": 0.0,
+         "rows_per_program": 32}, (132,), {"vector_fp32": 9 * R * C + 132 * C, "vector_bf16": R * C},
+         4 * R * C + 2 * C + 4 * R, 2 * R * C + 4 * 132 * C),
     ],
 )  # fmt: skip
 def test_counts_by_hand(
@@ -74,7 +88,10 @@ def test_what_the_launch_does_not_say_is_unknown() -> None:
         ttir_cost(text("attention"), q, (64, H))
     with pytest.raises(UnknownWork, match="tensor of %"):
         ttir_cost(text("attention"), {**q, "q": None, "T": S}, (64, H))  # type: ignore[dict-item]
-    for unknown in ("scf.while (%a = %c) : (i1) -> i1 {\n    }", "tt.call @noinline(%x) : (!tt.ptr<f32>) -> ()"):
+    loop = "scf.while : () -> () {\n      LINE\n      scf.condition(%c)\n    } do {\n      scf.yield\n    }"
+    read = loop.replace("LINE", "%v = tt.load %x : tensor<64x!tt.ptr<f32>>")
+    more = loop.replace("LINE", "%v = math.exp %x : tensor<64xf32>")
+    for unknown in (read, more, "tt.call @noinline(%x) : (!tt.ptr<f32>) -> ()"):
         with pytest.raises(UnknownWork, match=unknown.split()[0]):
             ttir_cost(text("rope").replace("    tt.return", f"    {unknown}\n    tt.return"), ROPE, (128, 8))
     turns = "    cf.cond_br %c, ^bb1, ^bb2\n  ^bb1:\n    cf.br ^bb1\n  ^bb2:\n    tt.return"
