@@ -4,10 +4,14 @@
 //
 // Each program run launches one kernel once, after its inputs are filled.
 
+#include <mma.h>
+
 #include <cstdio>
 #include <cstring>
 
 constexpr int SIDE = 4096, COUNT = SIDE * SIDE, TILE = 32, HELD = 64;
+constexpr int STEPS = 32, TURNS = 256, PARTS = 16;  // of a prologue and the loop after it, and parts of the work
+constexpr int ORDER = 2048, WIDE = 128, DEEP = 8, OWN = 8;  // of a product: tiles of WIDE × WIDE, OWN × OWN a thread
 constexpr int BLOCKS = 4 * 132, SHORT = 4096, LONG = 64 * SHORT;
 
 __global__ void fill(float* x, int* lengths) {
@@ -156,16 +160,89 @@ __global__ void barrier_healthy(const float* x, float* y) {
     y[blockIdx.x * blockDim.x + threadIdx.x] = sum;
 }
 
+// Each block follows a chain of pointers before its loop; or as many blocks as fit at once do so once for all their parts.
+__device__ __forceinline__ int chained(const int* next, int at) {
+#pragma unroll
+    for (int k = 0; k < STEPS; k++)
+        at = __ldcg(next + at);  // planted prologue
+    return at;
+}
+
+__device__ __forceinline__ float summed(const float* x, int part) {
+    float sum = 0.0f;
+    for (int k = 0; k < TURNS; k++) sum = sum * 0.5f + x[(k * 128 + threadIdx.x + part) % (1 << 16)];
+    return sum;
+}
+
+__global__ void prologue(const float* x, float* y, const int* next) {
+    int at = chained(next, blockIdx.x % 1024);
+    y[blockIdx.x * blockDim.x + threadIdx.x] = summed(x, at);
+}
+
+__global__ void prologue_healthy(const float* x, float* y, const int* next) {
+    int at = chained(next, blockIdx.x % 1024);
+    for (int part = 0; part < PARTS; part++)
+        y[(blockIdx.x * PARTS + part) * blockDim.x + threadIdx.x] = summed(x, at + part);
+}
+
+// A product of matrices on the vector units, each thread OWN × OWN sums; or on the matrix units.
+__global__ void __launch_bounds__(256) product(const float* x, float* y) {
+    __shared__ __align__(16) float left[DEEP][WIDE], right[DEEP][WIDE];
+    int row = threadIdx.x / 16 * OWN, column = threadIdx.x % 16 * OWN;
+    float sum[OWN][OWN] = {};
+    for (int k = 0; k < ORDER; k += DEEP) {
+        for (int i = threadIdx.x; i < DEEP * WIDE; i += blockDim.x) {
+            left[i / WIDE][i % WIDE] = x[(k + i / WIDE) * ORDER + blockIdx.y * WIDE + i % WIDE];  // transposed as it is
+            right[i / WIDE][i % WIDE] = x[(k + i / WIDE) * ORDER + blockIdx.x * WIDE + i % WIDE];
+        }
+        __syncthreads();
+#pragma unroll
+        for (int d = 0; d < DEEP; d++)
+#pragma unroll
+            for (int i = 0; i < OWN; i++)
+#pragma unroll
+                for (int j = 0; j < OWN; j++)
+                    sum[i][j] += left[d][row + i] * right[d][column + j];  // planted product
+        __syncthreads();
+    }
+    for (int i = 0; i < OWN; i++)
+        for (int j = 0; j < OWN; j++)
+            y[(blockIdx.y * WIDE + row + i) * ORDER + blockIdx.x * WIDE + column + j] = sum[i][j];
+}
+
+__global__ void __launch_bounds__(256) product_healthy(const float* x, float* y) {
+    using namespace nvcuda::wmma;
+    int warp = threadIdx.x / 32, row = blockIdx.y * WIDE + warp / 2 * 32, column = blockIdx.x * WIDE + warp % 2 * 64;
+    fragment<accumulator, 16, 16, 8, float> sum[2][4];
+    for (int i = 0; i < 8; i++) fill_fragment(sum[i / 4][i % 4], 0.0f);
+    for (int k = 0; k < ORDER; k += 8) {
+        fragment<matrix_a, 16, 16, 8, precision::tf32, col_major> left[2];
+        fragment<matrix_b, 16, 16, 8, precision::tf32, row_major> right[4];
+        for (int i = 0; i < 2; i++) load_matrix_sync(left[i], x + k * ORDER + row + 16 * i, ORDER);
+        for (int j = 0; j < 4; j++) load_matrix_sync(right[j], x + k * ORDER + column + 16 * j, ORDER);
+        for (int i = 0; i < 8; i++) mma_sync(sum[i / 4][i % 4], left[i / 4], right[i % 4], sum[i / 4][i % 4]);
+    }
+    for (int i = 0; i < 8; i++)
+        store_matrix_sync(y + (row + i / 4 * 16) * ORDER + column + i % 4 * 16, sum[i / 4][i % 4], ORDER, mem_row_major);
+}
+
 int main(int count, char** words) {
     const char* name = count > 1 ? words[1] : "";
     auto is = [&](const char* other) { return !strcmp(name, other); };
     float *x, *y;
-    int* lengths;
+    int *lengths, *next;
+    static int links[1024];
+    for (int i = 0; i < 1024; i++) links[i] = (i * 421 + 97) % 1024;
     cudaMalloc(&x, COUNT * sizeof(float));
     cudaMalloc(&y, COUNT * sizeof(float));
     cudaMalloc(&lengths, BLOCKS * sizeof(int));
+    cudaMalloc(&next, sizeof(links));
+    cudaMemcpy(next, links, sizeof(links), cudaMemcpyHostToDevice);
     fill<<<1024, 256>>>(x, lengths);
-    dim3 tiles(SIDE / TILE, SIDE / TILE), tile(TILE, TILE);
+    dim3 tiles(SIDE / TILE, SIDE / TILE), tile(TILE, TILE), parts(ORDER / WIDE, ORDER / WIDE);
+    int fit = 132 * 2, held = 96 * 1024;  // bytes of shared memory, with which two blocks fit on a multiprocessor
+    cudaFuncSetAttribute(prologue, cudaFuncAttributeMaxDynamicSharedMemorySize, held);
+    cudaFuncSetAttribute(prologue_healthy, cudaFuncAttributeMaxDynamicSharedMemorySize, held);
     if (is("stride")) stride<<<COUNT / 256, 256>>>(x, y);
     else if (is("stride_healthy")) stride_healthy<<<COUNT / 256, 256>>>(x, y);
     else if (is("conflict")) conflict<<<tiles, tile>>>(x, y);
@@ -178,6 +255,10 @@ int main(int count, char** words) {
     else if (is("uneven_healthy")) uneven_healthy<<<BLOCKS, 256>>>(x, y, SHORT + (LONG - SHORT) / 132);
     else if (is("barrier")) barrier<<<1024, 256>>>(x, y);
     else if (is("barrier_healthy")) barrier_healthy<<<1024, 256>>>(x, y);
+    else if (is("prologue")) prologue<<<fit * PARTS, 128, held>>>(x, y, next);
+    else if (is("prologue_healthy")) prologue_healthy<<<fit, 128, held>>>(x, y, next);
+    else if (is("product")) product<<<parts, 256>>>(x, y);
+    else if (is("product_healthy")) product_healthy<<<parts, 256>>>(x, y);
     else return fprintf(stderr, "Unknown kernel: %s\n", name), 2;
     cudaError_t error = cudaDeviceSynchronize();
     if (error != cudaSuccess) fprintf(stderr, "%s: %s\n", name, cudaGetErrorString(error));

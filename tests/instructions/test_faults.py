@@ -10,6 +10,7 @@ from perfkit.analysis.results import Group, Reason
 from perfkit.analysis.roofline.counters import Counters
 from perfkit.analysis.rules.answers import reasons
 from perfkit.instructions import faults
+from perfkit.instructions.products import products
 from perfkit.instructions.results import Instruction, KernelCode
 
 GROUP = Group(
@@ -190,6 +191,18 @@ def test_a_product_on_the_vector_units_is_found_by_its_instructions() -> None:
     reason = found["tensor-idle"]
     assert named(reason) == [("k.cu", 5, 1.0)] and "84 % of its instructions" in reason.text
     assert reason.saving_ns == pytest.approx(6e5)  # what L1 is busy with stays
+
+
+def test_a_compilers_registers_are_used_again_and_sums_change_theirs() -> None:
+    """In nvcc's code of a product, addresses had half of the registers of loaded values before, and sums moved on."""
+    rows = [f"FFMA R{32 + k}, R{4 + k % 4}, R{8 + k // 4}, R{16 + k}" for k in range(16)]
+    begun = [one(f"FFMA R{16 + k}, RZ, RZ, RZ", 2, executed=1) for k in range(16)]
+    before = [one("IMAD.WIDE R4, R0, 0x4, R6", 2, executed=1), *begun]
+    made = product(*rows, *rows)
+    made.instructions[:0] = before
+    assert sum(products(made)) == 32_000
+    made.instructions.insert(len(before) + 2, one("FMUL R4, R4, R30", 4, executed=1000))  # no longer what was loaded
+    assert sum(products(made)) == 24_000
 
 
 @pytest.mark.parametrize(
