@@ -16,6 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from perfkit.columns import Coded, Frame, Real, Whole, absent
 from perfkit.errors import InputError
 
 if TYPE_CHECKING:
@@ -130,21 +133,33 @@ MEASURE_GROUPS: dict[str, tuple[str, ...]] = {g: tuple(c.name for c in COLUMNS i
 
 @dataclass
 class KernelTable:
-    """A data frame with exactly `COLUMNS`, the warnings that travel with it, and where it came from.
+    """Rows with exactly `COLUMNS`, the warnings that travel with them, and where they came from.
 
+    `rows` are columns as a reader makes them until somebody asks for the `frame` of pandas, which holds from then on.
     `source` says which file it was read from and by which reader; `facts` holds what a reader knows of the device and
     the capture (name of the device, ceilings stored in the report, number of launches lost, …). `recorded` is what a
     reader of traces keeps of the file next to the table while both are in memory.
     """
 
-    frame: pd.DataFrame
+    rows: pd.DataFrame | Frame
     warnings: list[str] = field(default_factory=list)
     source: dict[str, str] = field(default_factory=dict)
     facts: dict[str, Any] = field(default_factory=dict)
     recorded: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     def __len__(self) -> int:
-        return len(self.frame)
+        return len(self.rows)
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """The rows as a data frame of pandas."""
+        if isinstance(self.rows, Frame):
+            self.rows = self.rows.pandas({c.name: c.dtype for c in COLUMNS})
+        return self.rows
+
+    @frame.setter
+    def frame(self, frame: pd.DataFrame) -> None:
+        self.rows = frame
 
     @property
     def flop(self) -> pd.Series:
@@ -158,7 +173,7 @@ class KernelTable:
 
     def check(self) -> KernelTable:
         """Return self if every invariant holds; raise `InputError` naming the first that does not."""
-        problem = next(iter(_problems(self.frame)), None)
+        problem = next(iter(_problems(self.rows)), None)
         if problem:
             where = self.source.get("path", "the kernel table")
             raise InputError(f"{where} holds a broken kernel table: {problem}.", "Capture it again.")
@@ -211,22 +226,61 @@ def build(
 
     Columns left out are absent; unknown names are refused.
     """
-    import pandas as pd
-
-    rows = {n: _exact(n, v) for n, v in rows.items()} if isinstance(rows, Mapping) else rows
-    frame = pd.DataFrame(rows, copy=False) if isinstance(rows, Mapping) else pd.DataFrame(list(rows), dtype=object)
-    unknown = sorted(set(frame.columns) - set(COLUMN_NAMES))
+    if isinstance(rows, Mapping):
+        unknown = sorted(set(rows) - set(COLUMN_NAMES))
+    else:
+        rows = list(rows)
+        unknown = sorted({name for row in rows for name in row} - set(COLUMN_NAMES))
     if unknown:
         raise ValueError(f"not columns of the kernel table: {', '.join(unknown)}")
-    return KernelTable(conform(frame), list(warnings), dict(source or {}), dict(facts or {})).check()
+    made = _light(rows) if isinstance(rows, Mapping) else None
+    if made is None:
+        import pandas as pd
+
+        if isinstance(rows, Mapping):
+            made = pd.DataFrame({n: _exact(n, v) for n, v in rows.items()}, copy=False)
+        else:
+            made = pd.DataFrame(rows, dtype=object)
+        made = conform(made)
+    return KernelTable(made, list(warnings), dict(source or {}), dict(facts or {})).check()
+
+
+_KINDS = {REAL: Real, INTEGER: Whole, TEXT: Coded, CATEGORY: Coded}
+
+
+def _light(columns: Mapping[str, Any]) -> Frame | None:
+    """The columns without pandas; None where one is not of a reader's own kind."""
+    found: dict[str, Any] = {}
+    for name, values in columns.items():
+        kind = _KINDS[next(c.dtype for c in COLUMNS if c.name == name)]
+        if kind is Real and isinstance(values, np.ndarray) and values.dtype.kind == "f":
+            found[name] = values.astype(float, copy=False).view(Real)
+        elif kind is Coded and isinstance(values, Coded):
+            found[name] = values.distinct()
+        elif kind is Whole and isinstance(values, Whole):
+            found[name] = values
+        else:
+            return None
+    rows = len(next(iter(found.values()), ()))
+    made: dict[str, Any] = {}
+    for column in COLUMNS:
+        if column.name in found:
+            made[column.name] = found[column.name]
+        elif column.group == "origin":
+            made[column.name] = _default_origin(column, made, rows)
+        else:
+            made[column.name] = absent(_KINDS[column.dtype], rows)
+    return Frame(made, rows)
 
 
 def _exact(name: str, values: Any) -> Any:
     """Lists of whole numbers as objects: pandas would round large ones to floats where others are absent."""
     import pandas as pd
 
-    whole = any(c.name == name and c.dtype == INTEGER for c in COLUMNS)
-    return pd.Series(values, dtype=object) if whole and isinstance(values, list) else values
+    dtype = next(c.dtype for c in COLUMNS if c.name == name)
+    if isinstance(values, Coded | Whole):
+        return values.pandas(dtype)
+    return pd.Series(values, dtype=object) if dtype == INTEGER and isinstance(values, list) else values
 
 
 def conform(frame: pd.DataFrame) -> pd.DataFrame:
@@ -239,7 +293,7 @@ def conform(frame: pd.DataFrame) -> pd.DataFrame:
             values = frame[column.name].array
             data[column.name] = values if values.dtype == column.dtype else _cast(frame[column.name], column)
         elif column.group == "origin":
-            data[column.name] = _default_origin(column, data, len(frame))
+            data[column.name] = _default_origin(column, data, len(frame)).pandas(CATEGORY)
         else:
             data[column.name] = _absent(column.dtype, len(frame))
     return pd.DataFrame(data, copy=False)
@@ -255,7 +309,6 @@ def _cast(values: pd.Series, column: Column) -> Any:
 
 def _absent(dtype: str, rows: int) -> Any:
     """A column in which nothing is known."""
-    import numpy as np
     import pandas as pd
 
     if dtype == REAL:
@@ -266,48 +319,48 @@ def _absent(dtype: str, rows: int) -> Any:
     return pd.Categorical.from_codes(nothing, []) if dtype == CATEGORY else pd.array([""], TEXT).take(nothing, True)
 
 
-def _default_origin(column: Column, data: Mapping[str, Any], rows: int) -> Any:
+def _default_origin(column: Column, data: Mapping[str, Any], rows: int) -> Coded:
     """Return the origin of measures if a reader does not say: times are counted, anything else that is known is
     modelled."""
-    import numpy as np
-    import pandas as pd
-
     known = np.zeros(rows, bool)
     for name in MEASURE_GROUPS[column.name.removesuffix("_origin")]:
-        known |= ~np.isnan(np.asarray(data[name], dtype=float))
-    words = ["absent", "counter" if column.name == "time_origin" else "model"]
-    used = [i for i in (0, 1) if (known == bool(i)).any()]
-    place = np.array([used.index(i) if i in used else -1 for i in (0, 1)])
-    return pd.Categorical.from_codes(place[known.astype(int)], [words[i] for i in used])
+        if not _empty(data[name]):
+            known |= ~np.isnan(np.asarray(data[name], dtype=float))
+    return Coded(["absent", "counter" if column.name == "time_origin" else "model"], known.astype(np.int32))
 
 
-def _problems(frame: pd.DataFrame) -> Iterable[str]:
+def _empty(values: Any) -> bool:
+    """Return whether nothing of a column is known, at a glance."""
+    return isinstance(values, Real) and values.strides == (0,) and len(values) > 0 and bool(np.isnan(values[0]))
+
+
+def _problems(frame: pd.DataFrame | Frame) -> Iterable[str]:
     """Yield what is wrong, most basic first."""
-    import numpy as np
-
     if tuple(frame.columns) != COLUMN_NAMES:
         yield "its columns are not those of this version"
         return
     if frame["name"].isna().any():
         yield "a row has no name"
-    if not frame["order"].is_unique or frame["order"].isna().any():
+    if frame["order"].isna().any() or frame["order"].nunique() < len(frame):
         yield "launch order is not unique"
     for column in COLUMNS:
-        if column.dtype != REAL:
+        if column.dtype != REAL or _empty(frame[column.name]):
             continue
         values = frame[column.name].to_numpy(dtype=float)
         if np.isinf(values).any():
             yield f"{column.name} is infinite"
         if column.name != "start_ns" and (values < 0).any():
             yield f"{column.name} is negative"
-    times = frame.loc[frame["kind"] == "gpu_kernel", "duration_ns"].dropna()
+    times = frame["duration_ns"].to_numpy(float)[(frame["kind"] == "gpu_kernel").to_numpy(bool)]
+    times = times[~np.isnan(times)]
     if len(times) and not times.any():
         yield f"none of its {len(times)} kernels has a time"
     for group, names in MEASURE_GROUPS.items():
-        known = np.any([~np.isnan(frame[name].to_numpy(dtype=float)) for name in names], axis=0)
-        stated = frame[f"{group}_origin"].array
-        words = np.array([*stated.categories, None], dtype=object)
-        if not set(words[np.unique(stated.codes)].tolist()) <= set(ORIGINS):
+        known = np.zeros(len(frame), bool)
+        for name in names:
+            known |= False if _empty(frame[name]) else ~np.isnan(frame[name].to_numpy(dtype=float))
+        codes, words = frame[f"{group}_origin"].factorize()
+        if (codes < 0).any() or not set(words) <= set(ORIGINS):
             yield f"{group}_origin is not one of {', '.join(ORIGINS)}"
-        elif ((words == "absent")[stated.codes] == known).any():
+        elif (np.array([*(word == "absent" for word in words), False])[codes] == known).any():
             yield f"{group}_origin contradicts the {group} columns"

@@ -42,7 +42,7 @@ def of(table: KernelTable, path: str | Path) -> Source:
         kind = TABLE
     gpus = table.facts.get("gpus") or []
     device = f", {gpus[0]['name']}" if gpus and gpus[0].get("name") else ""
-    marked = table.facts.get("marked", bool(table.frame["step"].notna().any()))
+    marked = table.facts.get("marked", bool(table.rows["step"].notna().any()))
     per = "profile" if kind == NCU else "step" if marked else "capture"
     return Source(kind, name or "profile", f"{_TITLES[kind]} {name or file.name}{device}", per)
 

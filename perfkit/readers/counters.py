@@ -106,9 +106,11 @@ def add(
     """
     table.warnings += not_understood(tracks)
     known = [track for track in tracks if track.measure and not _impossible(track)]
+    if not known:
+        return
     frame = table.frame
     frame = frame[frame["step"].notna() & frame["start_ns"].notna() & (frame["duration_ns"] > 0)]
-    if not known or not len(frame):
+    if not len(frame):
         return
     start = np.rint(frame["start_ns"].to_numpy(float)).astype(np.int64) + origin
     device = [int(name.partition(":")[2] or 0) for name in frame["device"].astype(str)]

@@ -31,10 +31,9 @@ def finish(
     passes: Mapping[str, tuple[str, ...]],
     layers: str,
 ) -> None:
-    """Add order, short name, family and layer, split the forward pass as the workload names its parts, and give every
-    column the form that pandas keeps."""
+    """Add order, short name, family and layer, and split the forward pass as the workload names its parts."""
     names, modules = Coded.of(columns["name"]), Coded.of(columns["module"])
-    columns["order"] = np.arange(len(names.code))
+    columns["order"] = integers(np.arange(len(names.code)))
     columns["short_name"] = names.mapped(short_name)
     if "family" not in columns:
         columns["family"] = _families(names, Coded.of(columns["operator"]), declared, costs)
@@ -46,7 +45,7 @@ def finish(
     columns["step"] = integers(columns["step"])
     for column in COLUMNS:
         if column.dtype in (TEXT, CATEGORY) and column.name in columns:
-            columns[column.name] = Coded.of(_plain(columns[column.name])).array(column.dtype)
+            columns[column.name] = Coded.of(_plain(columns[column.name]))
 
 
 def _families(names: Coded, operators: Coded, declared: Mapping[str, DeclaredKernel], costs: CostModel) -> Coded:

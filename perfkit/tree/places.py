@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from perfkit.columns import Coded, Frame, Real, Whole, plain, real
 from perfkit.tree import shares
 from perfkit.tree.names import parts
 
@@ -63,11 +64,9 @@ class Places:
 
 def places_of(frame: pd.DataFrame, beside: Sequence[str] = ()) -> Places:
     """The places of the rows of `frame`; rows of one kind have the same values in the columns `beside`, too."""
-    import pandas as pd
-
     kinds, kind, first = distinct(frame, (*_PLACE, *beside))
     texts = {name: _texts(kinds[name]) for name in ("pass", "module", "operator", "placed_by", "serves")}
-    own_layer = [None if v is None else int(v) for v in _plain(kinds["layer"])]
+    own_layer = [None if v is None else int(v) for v in plain(kinds["layer"])]
     layer_of = _layers(texts["module"], own_layer)
     lines: list[tuple[Any, ...]] = []
     for i, layer in enumerate(own_layer):
@@ -77,10 +76,31 @@ def places_of(frame: pd.DataFrame, beside: Sequence[str] = ()) -> Places:
             at = layer_of(m.module) if serves else layer
             place = m.pass_ or NOT_PLACED, at, m.module or None, m.operator or None
             lines.append((i, *place, m.share, len(served) > 1, by or "none"))
-    names = ["kind", "pass", "layer", "module", "operator", "share", "fused", "placed_by"]
+    light = isinstance(frame, Frame)
+    return Places(kind, first, _light(lines) if light else _in_pandas(lines))  # type: ignore[arg-type]
+
+
+_LINES = ("kind", "pass", "layer", "module", "operator", "share", "fused", "placed_by")
+
+
+def _light(lines: list[tuple[Any, ...]]) -> Frame:
+    """The lines as columns."""
+    of = dict(zip(_LINES, zip(*lines, strict=True), strict=True)) if lines else dict.fromkeys(_LINES, ())
+    layer = np.array([-1 if n is None else n for n in of["layer"]], np.int64)
+    made: dict[str, Any] = {name: Coded.of(of[name]) for name in ("pass", "module", "operator", "placed_by")}
+    made["layer"] = Whole(layer, np.array([n is not None for n in of["layer"]], bool))
+    made["share"] = real(of["share"])
+    made |= {n: np.array(of[n], t).view(Real) for n, t in (("kind", np.int64), ("fused", bool))}
+    return Frame(made, len(lines))
+
+
+def _in_pandas(lines: list[tuple[Any, ...]]) -> pd.DataFrame:
+    """The lines as a data frame."""
+    import pandas as pd
+
     text = dict.fromkeys(("pass", "module", "operator", "placed_by"), "string")
     dtypes = text | {"kind": "int64", "layer": "Int64", "share": "float64", "fused": "bool"}
-    return Places(kind, first, pd.DataFrame(lines, columns=names).astype(dtypes))
+    return pd.DataFrame(lines, columns=list(_LINES)).astype(dtypes)
 
 
 def places(frame: pd.DataFrame) -> pd.DataFrame:
@@ -101,11 +121,9 @@ def distinct(frame: pd.DataFrame, columns: Sequence[str]) -> tuple[pd.DataFrame,
 
     Thousands of rows share a place.
     """
-    import pandas as pd
-
     code = np.zeros(len(frame), np.int64)
     for name in columns:
-        own, words = pd.factorize(frame[name])
+        own, words = frame[name].factorize()
         _, code = np.unique(code * (len(words) + 1) + own + 1, return_inverse=True)
     _, first, kind = np.unique(code, return_index=True, return_inverse=True)
     return frame[list(columns)].iloc[first], kind.reshape(-1), first
@@ -121,12 +139,7 @@ def _expanded(counts: Integers, kind: Integers) -> tuple[Integers, Integers]:
 
 
 def _texts(column: pd.Series) -> list[str | None]:
-    return [None if v is None else str(v) for v in _plain(column)]
-
-
-def _plain(column: pd.Series) -> list[Any]:
-    """The values of a column, None for those that are absent."""
-    return column.astype(object).where(column.notna(), None).tolist()
+    return [None if v is None else str(v) for v in plain(column)]
 
 
 @lru_cache(maxsize=4096)

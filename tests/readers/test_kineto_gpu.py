@@ -286,4 +286,4 @@ def test_a_pass_that_was_split_before_and_one_that_is_split_now_are_one() -> Non
 
     split = _split_forward(passes, modules, {"classifier": ("head",)})
 
-    assert list(split.array("category")) == ["classifier", "classifier", "forward", np.nan, "backward"]
+    assert split.tolist() == ["classifier", "classifier", "forward", None, "backward"]

@@ -17,6 +17,7 @@ import numpy as np
 from perfkit.analysis.results import Group, Withheld
 from perfkit.analysis.roofline.roof import BOUNDS, DATASHEET, Booleans, Integers, Judged, Reals
 from perfkit.analysis.roofline.withheld import WITHHELD
+from perfkit.columns import Coded, factorize
 from perfkit.profile_names import PASSES
 from perfkit.tree.nodes import NO_OPERATOR
 from perfkit.tree.places import NOT_PLACED, Places
@@ -45,9 +46,9 @@ class Rows:
     places: Places
     family_code: Integers
     families: list[str]
-    names: list[str]
-    short_names: list[str]
-    shapes: list[str]
+    names: Coded | list[str]
+    short_names: Coded | list[str]
+    shapes: Coded | list[str]
     withheld: dict[str, Booleans] = field(default_factory=dict)
 
     @property
@@ -58,7 +59,7 @@ class Rows:
     @cached_property
     def passes(self) -> list[str]:
         """The passes that occur, in their order; `UNKNOWN` of what is not placed."""
-        names = [UNKNOWN if name == NOT_PLACED else str(name) for name in self.places.lines["pass"].unique()]
+        names = [UNKNOWN if name == NOT_PLACED else str(name) for name in factorize(self.places.lines["pass"])[1]]
         return sorted(names, key=lambda name: PASSES.index(name) if name in PASSES else len(PASSES))
 
     @cached_property
@@ -119,10 +120,8 @@ class Rows:
     @cached_property
     def above_by_name(self) -> list[tuple[str, Integers]]:
         """Kernels above their roof by short name, each with its rows, the most such time first; the first `NAMED`."""
-        import pandas as pd
-
         at = np.flatnonzero(self.judged.above)
-        code, names = pd.factorize(np.asarray(self.short_names, dtype=object)[at])
+        code, names = factorize([self.short_names[i] for i in at.tolist()])
         time = np.bincount(code, weights=self.judged.time[at], minlength=len(names))
         return [(str(names[i]), at[code == i]) for i in np.argsort(-time, kind="stable")[:NAMED].tolist()]
 
@@ -234,12 +233,10 @@ def by_pass(rows: Rows) -> list[Group]:
 
 def by_operator(rows: Rows) -> list[Group]:
     """One group a logical operator, the longest first; none where no row has one."""
-    import pandas as pd
-
     operators = rows.places.lines["operator"]
     if not operators.notna().any():
         return []
-    code, names = pd.factorize(operators.fillna(NO_OPERATOR))
+    code, names = operators.fillna(NO_OPERATOR).factorize()
     return sorted(_of_lines(rows, code, list(map(str, names))), key=lambda group: -group.time_ns)
 
 
@@ -255,10 +252,7 @@ def _groups(rows: Rows, matrix: Reals, labels: Sequence[str]) -> list[Group]:
 
 def by_kind_of_call(rows: Rows) -> tuple[list[Group], Integers]:
     """One group a kernel name and shapes, largest time first, and for each row the index of its group."""
-    import pandas as pd
-
-    name, _ = pd.factorize(np.asarray(rows.names, dtype=object))
-    shape, _ = pd.factorize(np.asarray(rows.shapes, dtype=object))
+    name, shape = factorize(rows.names)[0], factorize(rows.shapes)[0]
     _, first, codes = np.unique(name * (len(rows.names) + 1) + shape, return_index=True, return_inverse=True)
     matrix = sums(rows, codes, len(first))
     order = np.argsort(-matrix[:, _AT["time"]], kind="stable")

@@ -17,7 +17,7 @@ from perfkit.analysis.report.accounting import accounting, incomparable
 from perfkit.analysis.report.coverage import coverage
 from perfkit.analysis.report.memory import holders
 from perfkit.analysis.report.modules import module_tree
-from perfkit.analysis.report.rows import in_steps, marked_for, rows_of
+from perfkit.analysis.report.rows import counted, marked_for, rows_of
 from perfkit.analysis.report.serving import serving
 from perfkit.analysis.results import BackendReport, Group, Interval, Missing
 from perfkit.analysis.roofline import counters
@@ -137,7 +137,7 @@ def profiled(
         counters=msgspec.convert(table.facts.get("counter_tracks") or [], list[CounterUse]),
         hot=[hot_kernel(code) for code in table.recorded.get(CODE) or ()],
     )
-    frame = in_steps(table)
+    frame = counted(table)
     report = msgspec.structs.replace(report, serving=serving(table.facts, frame, ceilings))
     if not len(frame):
         return report, None
@@ -218,7 +218,7 @@ def missing(table: KernelTable) -> list[Missing]:
 
 def _device(table: KernelTable) -> str:
     """cuda where any row ran on a GPU, else cpu; "" for a table that names no device."""
-    kinds = set(table.frame["kind"].dropna().astype(str).unique()) if len(table.frame) else set()
+    kinds = set(map(str, table.rows["kind"].factorize()[1])) if len(table) else set()
     return "cuda" if kinds & set(ON_GPU) else "cpu" if kinds else ""
 
 

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-import pandas as pd
+import numpy as np
 
+from perfkit.columns import plain
 from perfkit.memory.blocks import NAME
 from perfkit.memory.results import DeviceMemory
 from perfkit.profile_names import FORWARD
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _LINE = re.compile(r"(.+):(\d+)(?: in |$)")
 
@@ -19,8 +24,11 @@ _LINE = re.compile(r"(.+):(\d+)(?: in |$)")
 def holders(facts: Mapping[str, Any], frame: pd.DataFrame) -> list[DeviceMemory]:
     """Return the memory of each device, none without allocations; `frame` holds the kernels of the steps."""
     found = msgspec.convert(facts.get("memory") or [], list[DeviceMemory])
+    if not found:
+        return found
     steps = frame["step"].nunique()
-    again = frame.loc[(frame["pass"] == FORWARD) & frame["layer"].notna(), "duration_ns"].sum()
+    repeated = (frame["pass"] == FORWARD) & frame["layer"].notna()
+    again = np.nansum(frame["duration_ns"].to_numpy(float)[repeated.to_numpy(bool)])
     for remedy in (one for device in found for one in device.remedies if one.name == NAME):
         remedy.costs_ns = float(again) / steps if steps and again else None
     lines = _lines(frame)
@@ -33,10 +41,10 @@ def holders(facts: Mapping[str, Any], frame: pd.DataFrame) -> list[DeviceMemory]
 def _lines(frame: pd.DataFrame) -> dict[tuple[str, str], tuple[str, int]]:
     """The source line that calls an operator of a module most, where lines were recorded; backward rows have that of
     their forward."""
-    lined = frame.loc[frame["line"].notna(), ["module", "operator", "line"]].astype(str)
+    lined = frame[frame["line"].notna()]
+    rows = Counter(zip(*(map(str, plain(lined[name])) for name in ("module", "operator", "line")), strict=True))
     found: dict[tuple[str, str], tuple[str, int]] = {}
-    for row, _ in lined.value_counts().items():
-        module, operator, text = row  # type: ignore[misc]
+    for (module, operator, text), _ in rows.most_common():
         if place := _LINE.match(text):
             found.setdefault((module, operator), (place[1], int(place[2])))
     return found

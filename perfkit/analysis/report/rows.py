@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-import numpy as np
 
 from perfkit.analysis.report import aggregate
 from perfkit.analysis.roofline.withheld import judge_rows
+from perfkit.columns import Coded
 from perfkit.hardware.ceilings import Ceilings
 from perfkit.table import KernelTable
 from perfkit.tree.places import places_of
@@ -32,7 +32,16 @@ def ceilings_of(content: dict[str, Any] | None) -> tuple[Ceilings | None, list[s
 
 def in_steps(table: KernelTable) -> pd.DataFrame:
     """The rows that count: with a duration, and in a marked step where any row is in one."""
-    frame = table.frame[table.frame["duration_ns"].notna()]
+    return _in_steps(table.frame)
+
+
+def counted(table: KernelTable) -> pd.DataFrame:
+    """The same rows in the form in which the table has them, which may be a `columns.Frame`."""
+    return _in_steps(table.rows)
+
+
+def _in_steps(frame: Any) -> Any:
+    frame = frame[frame["duration_ns"].notna()]
     marked = frame["step"].notna()
     return frame[marked] if marked.any() else frame
 
@@ -56,7 +65,7 @@ def rows_of(
 
     Rows without a module are placed by `marked`, rows of a run of the same step, where it is given.
     """
-    family_code, families = _codes(frame["family"].astype(object).fillna("other"))
+    family_code, families = frame["family"].astype(object).fillna("other").factorize()
     judged, withheld = judge_rows(frame, ceilings, table.facts)
     placed = frame
     if marked is not None:
@@ -69,16 +78,13 @@ def rows_of(
         steps=steps_of(frame, table),
         places=places_of(placed, ("family",)),
         family_code=family_code,
-        families=families,
-        names=frame["name"].tolist(),
-        short_names=frame["short_name"].fillna(frame["name"]).tolist(),
-        shapes=frame["shapes"].fillna("").tolist(),
+        families=[str(family) for family in families],
+        names=_words(frame["name"]),
+        short_names=_words(frame["short_name"].fillna(frame["name"])),
+        shapes=_words(frame["shapes"].fillna("")),
     )
 
 
-def _codes(values: pd.Series) -> tuple[np.ndarray, list[str]]:
-    """Codes and labels of a column of text."""
-    import pandas as pd
-
-    code, labels = pd.factorize(values)
-    return code, [str(label) for label in labels]
+def _words(column: Any) -> Coded | list[str]:
+    """The words of a column without absent ones."""
+    return column if isinstance(column, Coded) else list(column.tolist())

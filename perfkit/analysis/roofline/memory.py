@@ -29,6 +29,7 @@ import numpy.typing as npt
 
 from perfkit import units
 from perfkit.analysis.roofline.reuse import Uses
+from perfkit.columns import matching
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -250,5 +251,5 @@ def _in_place(frame: pd.DataFrame) -> Booleans:
     optimizer's kernels update parameters and state in place, whatever they are called."""
     overwrites = frame["family"].isin(("copy", "fill", "random")).to_numpy(bool)
     optimizer = (frame["family"] == "optimizer").to_numpy(bool)
-    in_place: Booleans = frame["name"].str.endswith("_").to_numpy(bool) & ~overwrites | optimizer
+    in_place: Booleans = matching(frame["name"], lambda name: name.endswith("_")) & ~overwrites | optimizer
     return in_place

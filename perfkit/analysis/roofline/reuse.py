@@ -25,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from perfkit.analysis import tensors
+from perfkit.columns import factorize, plain
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -74,7 +75,7 @@ def uses(frame: pd.DataFrame, wanted: Booleans) -> Uses:
     """The kept tensors that the `wanted` rows of `frame` read, and how long ago each was last used."""
     found = [Uses(np.zeros(0, np.int64), np.zeros(0), np.zeros(0))]
     order = np.argsort(frame["order"].to_numpy(np.int64), kind="stable")
-    device = frame["device"].cat.codes.to_numpy()[order]
+    device = frame["device"].factorize()[0][order]
     for rows in [order[device == one] for one in np.unique(device)]:
         one = _of_device(frame.iloc[rows], wanted[rows])
         found.append(Uses(rows[one.row], one.size, one.distance))
@@ -103,9 +104,7 @@ def _of_device(frame: pd.DataFrame, wanted: Booleans) -> Uses:
 
 def _touches(frame: pd.DataFrame) -> _Touches:
     """The arguments that each row touches; a row that is known to read nothing touches none."""
-    import pandas as pd
-
-    code, texts = pd.factorize(frame["shapes"].astype(object).fillna(""))
+    code, texts = frame["shapes"].fillna("").factorize()
     each = [_arguments(text) for text in texts]
     read = frame["bytes_read"].to_numpy(float)
     count = np.where(read == 0, 0, np.array([len(one) for one in each], np.int64)[code])
@@ -113,8 +112,8 @@ def _touches(frame: pd.DataFrame) -> _Touches:
     nth = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
     begin = np.cumsum([0, *(len(one) for one in each)])
     argument = [pair for one in each for pair in one]
-    tensor, kinds = pd.factorize(pd.Series(argument, dtype=object))
-    place = pd.factorize(frame["module"].astype(object).fillna(""))[0]
+    tensor, kinds = factorize(argument)
+    place = frame["module"].fillna("").factorize()[0]
     at = begin[code[row]] + nth
     size = np.array([size for size, _ in argument], float)[at]
     return _Touches(row, place[row] * len(kinds) + tensor[at], size, np.fmin(size, np.nan_to_num(read[row])))
@@ -135,7 +134,7 @@ def _written(frame: pd.DataFrame) -> Reals:
     """Bytes that each row writes; where that is unknown no more than its largest argument, else without a limit."""
     written = frame["bytes_written"].to_numpy(float)
     unknown = np.flatnonzero(~np.isfinite(written))
-    texts = frame["shapes"].astype(object).fillna("").iloc[unknown]
+    texts = plain(frame["shapes"].fillna("").iloc[unknown])
     written = written.copy()
     written[unknown] = [max(tensors.sizes(text), default=np.inf) for text in texts]
     return written

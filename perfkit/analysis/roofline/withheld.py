@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfkit.analysis.roofline.roof import Booleans, Integers, Judged, Reals, StoredCeilings, judge
+from perfkit.columns import matching
 from perfkit.table import FLOP_COLUMNS
 
 if TYPE_CHECKING:
@@ -72,8 +73,7 @@ def judge_rows(
 def _over_link(frame: pd.DataFrame) -> Booleans:
     """Copies between the host and a GPU."""
     copies: Booleans = (frame["kind"] == "memcpy").to_numpy(bool, copy=True)
-    copies[copies] = [bool(_LINK.search(name)) for name in frame["name"][copies]]
-    return copies
+    return copies & matching(frame["name"], lambda name: bool(_LINK.search(name))) if copies.any() else copies
 
 
 def too_small(frame: pd.DataFrame, multiprocessors: int | None = None) -> Booleans:
@@ -106,9 +106,10 @@ def _on_gpu(frame: pd.DataFrame) -> Booleans:
 
 def details(frame: pd.DataFrame, facts: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the facts of a report of Nsight Compute for each row of `frame`, found by launch order; else empty."""
-    kernels = facts.get("kernels") or []
+    if not (kernels := facts.get("kernels") or []):
+        return []
     orders = frame["order"].tolist()
-    return [kernels[order] for order in orders] if kernels and max(orders, default=0) < len(kernels) else []
+    return [kernels[order] for order in orders] if max(orders, default=0) < len(kernels) else []
 
 
 def _derived(frame: pd.DataFrame) -> Booleans:

@@ -41,6 +41,5 @@ def _told_better(finding: Finding, case: Case) -> bool:
     """Return whether it only says that kernels are below their roof, and others that save as much on them say why."""
     if finding.name != "below-roof":
         return False
-    names = case.frame["short_name"].fillna(case.frame["name"])
-    saved = case.explained(names.isin(finding.kernels).to_numpy(bool))
+    saved = case.explained(case.called(finding.kernels))
     return (case.unprofiled(saved) if case.on_cpu else saved) >= NEARLY * finding.saving_ns

@@ -19,7 +19,7 @@ from perfkit.analysis import source_lines
 from perfkit.analysis.line_results import SourceLine
 from perfkit.analysis.results import BackendReport, Finding, Group, Reason, Unjudged
 from perfkit.analysis.roofline.counters import Counters
-from perfkit.analysis.roofline.roof import Booleans, Judged, Reals
+from perfkit.analysis.roofline.roof import Booleans, Integers, Judged, Reals
 from perfkit.analysis.words import percent
 from perfkit.hardware.ceilings import Ceilings
 from perfkit.intervals import Union
@@ -149,10 +149,18 @@ class Case:
 
     def is_in(self, column: str, values: Collection[str]) -> Booleans:
         """The rows whose `column` is one of `values`."""
+        return self.passing(column, lambda word: word in values)
+
+    def codes(self, column: str) -> tuple[Integers, Sequence[Any]]:
+        """Return for each row the place of its value among the distinct ones of a column, −1 for absent; and these."""
         if column not in self._codes:
             self._codes[column] = self.frame[column].factorize()
-        codes, words = self._codes[column]
-        return np.array([*(word in values for word in words), False], bool)[codes]  # the last is for −1, absent
+        return self._codes[column]
+
+    def passing(self, column: str, test: Callable[[Any], bool]) -> Booleans:
+        """The rows whose value in `column` passes `test`, which is asked once for each value; not those without."""
+        codes, words = self.codes(column)
+        return np.array([*map(test, words), False], bool)[codes]  # the last is for −1, absent
 
     def operators(self) -> list[str]:
         """The operator that each row is: on a CPU its own name, on a GPU that of the operator that launched it."""
@@ -166,20 +174,28 @@ class Case:
     def text(self, column: str) -> list[str]:
         """A column of text, "" where it is absent; asked for often, so made once."""
         if column not in self._texts:
-            values = self.frame[column].astype(object)
-            self._texts[column] = values.where(values.notna(), "").tolist()
+            codes, words = self.codes(column)
+            self._texts[column] = np.array([*words, ""], dtype=object).take(codes, mode="wrap").tolist()
         return self._texts[column]
 
     def named(self, test: Callable[[str], bool]) -> Booleans:
         """The rows whose name passes `test`, which is asked once for each name."""
-        names = self.text("name")
-        passed = {name: test(name) for name in set(names)}
-        return np.array([passed[name] for name in names], bool)
+        return self.passing("name", test)
 
     @cached_property
     def short_names(self) -> np.ndarray[Any, np.dtype[np.object_]]:
         """The short name of each row, else its whole name."""
-        return self.frame["short_name"].fillna(self.frame["name"]).to_numpy(object)
+        found: np.ndarray[Any, np.dtype[np.object_]] = self._short.to_numpy(object)
+        return found
+
+    @cached_property
+    def _short(self) -> Any:
+        return self.frame["short_name"].fillna(self.frame["name"])
+
+    @cached_property
+    def _short_codes(self) -> tuple[Integers, Sequence[Any]]:
+        code, words = self._short.factorize()
+        return code, words
 
     @cached_property
     def shapes(self) -> np.ndarray[Any, np.dtype[np.object_]]:
@@ -188,7 +204,12 @@ class Case:
 
     def named_short(self, name: str) -> Booleans:
         """The rows of one kernel by its short name, as groups have it."""
-        return np.asarray(self.short_names == name, bool)
+        return self.called((name,))
+
+    def called(self, names: Collection[str]) -> Booleans:
+        """The rows of kernels of these short names."""
+        codes, words = self._short_codes
+        return np.array([word in names for word in words], bool)[codes]
 
     def lines_of(self, rows: Booleans | None, measure: str) -> list[SourceLine]:
         """The source lines of some rows, by their time; without rows those with the most of `measure`."""
@@ -199,14 +220,15 @@ class Case:
 
     def lines_of_kernels(self, kernels: Sequence[str]) -> list[SourceLine]:
         """The source lines of the rows of these kernels, by short name."""
-        return self.lines_of(np.isin(self.short_names.astype(str), list(kernels)), "") if kernels else []
+        return self.lines_of(self.called(kernels), "") if kernels else []
 
     def main_kernels(self, rows: Booleans, most: int = 8) -> list[str]:
         """Short names of the kernels among `rows`, the longest first."""
-        import pandas as pd
-
-        total = pd.Series(np.nan_to_num(self.judged.time[rows])).groupby(self.short_names[rows]).sum()
-        return [str(n) for n in total.sort_values(ascending=False, kind="stable").index[:most]]
+        codes, words = self._short_codes
+        codes = codes[rows]
+        total = np.bincount(codes, np.nan_to_num(self.judged.time[rows]), len(words))
+        used = [(words[i], total[i]) for i in np.unique(codes).tolist()]
+        return [str(name) for name, _ in sorted(used, key=lambda one: (-one[1], one[0]))[:most]]
 
 
 R = TypeVar("R", bound="Texts")

@@ -46,7 +46,7 @@ def elementwise(case: Case) -> Booleans:
 
 def on_complex(case: Case) -> Booleans:
     """The rows that work on complex numbers, for which torch.compile generates no code."""
-    return np.array(["complex" in shapes for shapes in case.text("shapes")], bool)
+    return case.passing("shapes", lambda shapes: "complex" in shapes)
 
 
 def chains(case: Case, work: Booleans) -> list[Chain]:
@@ -73,20 +73,18 @@ def chains(case: Case, work: Booleans) -> list[Chain]:
 
 def _together(case: Case, first: Integers, second: Integers) -> Booleans:
     """Return whether two rows are of one step, stream and pass."""
-    import pandas as pd
-
     same = np.ones(len(first), bool)
     for column in ("step", "stream", "pass"):
-        code = pd.factorize(case.frame[column])[0]
+        code, _ = case.codes(column)
         same &= code[first] == code[second]
     return same
 
 
 def _reads(case: Case, first: Integers, second: Integers) -> Booleans:
     """Return whether the second of two rows can read the result of the first, by their shapes."""
-    import pandas as pd
-
-    code, texts = pd.factorize(np.asarray(case.text("shapes"), dtype=object))
+    code, texts = case.codes("shapes")
+    texts = [*texts, ""]  # of −1, which has none
+    code = np.where(code < 0, len(texts) - 1, code)
     pairs, inverse = np.unique(code[first] * len(texts) + code[second], return_inverse=True)
     known = [_fits(texts[pair // len(texts)], texts[pair % len(texts)]) for pair in pairs.tolist()]
     return np.array(known, bool)[inverse]
@@ -103,11 +101,9 @@ def _fits(before: str, after: str) -> bool:
 
 def _parts(case: Case, first: Integers, second: Integers) -> Booleans:
     """Return whether two rows are parts of one copy or fill: PyTorch divides those of more than 2³¹ bytes on a GPU."""
-    import pandas as pd
-
     same = case.is_in("family", ("copy", "fill"))[first] & (case.report.device == "cuda")
     for column in ("short_name", "operator", "module", "shapes"):
-        code = pd.factorize(case.frame[column])[0]
+        code, _ = case.codes(column)
         same &= code[first] == code[second]
     return same
 

@@ -68,8 +68,10 @@ def _below_roof(rule: Rule, case: Case) -> Iterator[Finding]:
 
 def _usual(case: Case, groups: Sequence[Group], waiting: Reals) -> Sequence[Group]:
     """The groups as if no row had waited (`rules.unequal.waited`)."""
-    rows = case.frame.assign(waiting=waiting, key=case.short_names, shapes=case.shapes)
-    lost = rows.groupby(["key", "shapes"])["waiting"].sum()
+    lost: dict[tuple[str, str], float] = {}
+    for i in np.flatnonzero(waiting).tolist():
+        key = case.short_names[i], case.shapes[i]
+        lost[key] = lost.get(key, 0.0) + float(waiting[i])
     made = []
     for group in groups:
         less = case.per_step(lost.get((group.key, group.shapes), 0.0))

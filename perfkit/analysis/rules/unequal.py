@@ -37,7 +37,11 @@ def waited(case: Case) -> Reals | None:
     on a GPU, and for a single step."""
     if not case.on_cpu or case.steps < 2:
         return None
-    frame = case.frame.assign(time=np.nan_to_num(case.judged.time), shapes=case.text("shapes"))
+    import pandas as pd
+
+    step = case.frame["step"].to_numpy(float, na_value=np.nan)
+    texts = {name: case.text(name) for name in ("name", "shapes")}
+    frame = pd.DataFrame({**texts, "step": step, "time": np.nan_to_num(case.judged.time)})
     same = frame.groupby(["name", "shapes"], sort=False)["time"]
     usual = same.transform("quantile", _USUAL).to_numpy(float)
     nth = frame.groupby(["step", "name", "shapes"], sort=False).cumcount()
