@@ -206,13 +206,16 @@ class KernelTable:
             # Read from our own buffer: no second thread, and a damaged file cannot surprise through a memory map.
             raw = pq.read_table(pa.BufferReader(path.read_bytes()))
             extra = json.loads((raw.schema.metadata or {})[b"perfkit"])
+            newer = extra["version"] > SCHEMA_VERSION
+            frame = None if newer else conform(raw.to_pandas())
+            said = None if newer else [extra[name] for name in ("warnings", "source", "facts")]
         except FileNotFoundError as error:
             raise InputError(f"{path} does not exist.", "Give the path of a run folder or profile.") from error
-        except (OSError, KeyError, ValueError, pa.ArrowException) as error:
+        except (OSError, LookupError, ValueError, TypeError, AttributeError, pa.ArrowException) as error:
             raise InputError(f"{path} is not a kernel table that perfkit can read.", "Capture it again.") from error
-        if extra["version"] > SCHEMA_VERSION:
+        if frame is None or said is None:
             raise InputError(f"{path} was written by a newer perfkit.", "Update perfkit to read it.")
-        table = cls(conform(raw.to_pandas()), extra["warnings"], extra["source"], extra["facts"])
+        table = cls(frame, *said)
         return table.check()
 
 

@@ -1,11 +1,6 @@
-"""Hot instructions and lines: by hand, and against NVIDIA's reader on real reports."""
+"""Hot instructions and lines, by hand; test_nvidias_reader.py has real reports."""
 
 from __future__ import annotations
-
-import math
-import subprocess
-import sys
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -13,18 +8,10 @@ import pytest
 from perfkit.instructions import courses
 from perfkit.instructions.changes import changes
 from perfkit.instructions.hot import NO_LINES, hot_kernel
-from perfkit.instructions.results import CODE, FILLED, Course, Instruction, KernelCode, Marker
+from perfkit.instructions.results import FILLED, Course, Instruction, KernelCode, Marker
 from perfkit.instructions.waits import producer
 from perfkit.render.page import render_text
 from perfkit.render.pages import code as rendered
-from tests.support.sweeps import rest
-
-FULL = (
-    "a100-full-2025.1-3kernels",
-    "gh200-full-2025.1-3kernels",
-    "h100pcie-full-2025.1-3kernels",
-    "t4-full-2024.2-1kernel",
-)
 
 SOURCE = "__global__ void f()\n{\n  float a = x[i * 32];\n  y[i] = a + 1;\n}\n"
 
@@ -130,42 +117,6 @@ def test_page_and_listing() -> None:
     source, sass = made["report"]["kernels"][0]["listings"]
     assert [row["number"] for row in source["rows"] if "heat" in row] == ["4"]
     assert [(row["number"], row["heat"]) for row in sass["rows"] if "heat" in row] == [("0x20", 1.0), ("0x30", 0.25)]
-
-
-# Samples by address as NVIDIA's reader has them: without perfkit, in a process of its own.
-_COUNT = """
-import json, sys, ncu_report
-found = []
-for part in ncu_report.load_report(sys.argv[1]):
-    for action in part:
-        metric = action.metric_by_name("smsp__pcsamp_sample_count")
-        if metric is None: continue
-        ids = metric.correlation_ids()
-        samples = sorted(((metric.value(i), ids.value(i)) for i in range(metric.num_instances())), reverse=True)
-        whole = sum(count for count, _ in samples)
-        first = action.metric_by_name("inst_executed").correlation_ids().value(0)
-        found.append([action.name(1), action.metric_by_name("gpu__time_duration.sum").value(),
-                      [[n / whole, at - first, " ".join(action.sass_by_pc(at).split())] for n, at in samples[:3]]])
-print(json.dumps(found))
-"""
-
-
-@pytest.mark.parametrize("name", [FULL[1], *map(rest, (FULL[0], *FULL[2:]))])
-def test_the_hottest_instructions_are_those_of_nvidias_reader(samples: Path, name: str) -> None:
-    pytest.importorskip("ncu_report", reason="ncu-report is not installed")
-    from perfkit.readers import read
-
-    path = samples / "ncu" / f"{name}.ncu-rep"
-    done = subprocess.run([sys.executable, "-c", _COUNT, str(path)], capture_output=True, check=True)
-    counted = msgspec.json.decode(done.stdout)
-    kernels = read(path).recorded[CODE]
-    assert len(kernels) == len({one[0] for one in counted})
-    for kernel in kernels:
-        _, _, hottest = next(one for one in counted if math.isclose(one[1], kernel.duration_ns))
-        assert {course.name for course in kernel.courses} >= {FILLED, "device memory"}
-        assert all(0 <= at <= 1.05 * kernel.duration_ns for course in kernel.courses for at in course.at_ns)
-        found = [(spot.share, spot.at, spot.sass) for spot in hot_kernel(kernel).instructions[:3]]
-        assert found == [(pytest.approx(share), at, sass) for share, at, sass in hottest]
 
 
 def test_needless_work_bounds_its_line_by_all_waits() -> None:

@@ -73,11 +73,19 @@ def test_a_name_that_leads_outside(tmp_path: Path, ending: str, name: str) -> No
     assert not (tmp_path / "outside.json").exists()
 
 
-def test_one_that_grows_without_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("ending", "least"), [(".zip", 1 << 23), (".tar.gz", 1 << 23), (".tar.bz2", 1 << 23), (".tar.xz", 1 << 24)]
+)
+def test_one_that_grows_without_reason(
+    ending: str, least: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(archives, "_UNSUSPICIOUS", 1 << 12)
-    path = _packed(tmp_path, ".zip", {"zeros.json": bytes(1 << 23)})
-    with pytest.raises(InputError, match="grows more than"), archives.unpacked([path]):
-        pass
+    monkeypatch.setattr(archives, "_MOST_SHRUNK", 100)
+    path = _packed(tmp_path, ending, {"zeros.json": bytes(least)})
+    with pytest.raises(SystemExit) as ended:
+        main(["report", str(path)])
+    said = capsys.readouterr().err
+    assert ended.value.code == 2 and "grows more than 100 times" in " ".join(said.split()) and "Traceback" not in said
 
 
 def test_one_with_too_many_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ from perfkit.readers import read, read_run, tables_of
 from perfkit.readers.run import Run
 from perfkit.run_folder import BackendRun, Manifest, Settings, WorkloadFacts, write_manifest
 from perfkit.table import KernelTable
+from tests.support.readers import mutations
 from tests.support.readers.traces import op, training_step, write
 
 
@@ -45,6 +46,15 @@ def test_a_kernel_table_comes_back_as_written(tmp_path: Path, trace: Path) -> No
 
 def _whole(tmp_path: Path) -> bytes:
     return write(tmp_path / "whole.json", training_step()).read_bytes()
+
+
+@pytest.mark.parametrize("count", [15, pytest.param(100, marks=pytest.mark.full)])
+def test_a_damaged_kernel_table_is_a_sentence(count: int, tmp_path: Path, trace: Path) -> None:
+    table = read(trace)
+    assert isinstance(table, KernelTable)
+    table.write(tmp_path / "kernels.parquet")
+    whole = (tmp_path / "kernels.parquet").read_bytes()
+    assert mutations.sentences(tmp_path / "damaged.parquet", whole, count, seed=6)
 
 
 def test_every_truncation_gets_a_sentence(tmp_path: Path) -> None:
