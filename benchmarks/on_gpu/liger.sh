@@ -316,10 +316,12 @@ for name, (flop, size) in hand.items():
     good = bool((off.abs() <= .05).all() and (gone.abs() <= .05).all()); wrong += not good
     print("OK  " if good else "FAIL", f"{name}: {len(rows)} rows, FLOP by hand {flop:.4g} ({off.min():+.2%} to {off.max():+.2%}), bytes {size:.4g} ({gone.min():+.2%} to {gone.max():+.2%}); {rows.duration_ns.median() / 1e3:.1f} us, {rows.flop_origin.iloc[0]}")
 backend = reading.report.backends[0]
-seen = [n for n in hand if any(n in str(point) for point in backend.points)]
-print("OK  " if len(seen) == len(hand) else "FAIL", f"roofline names {len(seen)} of {len(hand)}: missing {[n for n in hand if n not in seen]}")
+# Kernels of less than 5 us are too small to judge, and have no point.
+asked = [n for n in hand if f.duration_ns[(f.name == n) | (f.short_name == n)].median() >= 5e3]
+missing = [n for n in asked if not any(n in str(point) for point in backend.points)]
+print("FAIL" if missing else "OK  ", f"roofline names {len(asked) - len(missing)} of {len(asked)}: missing {missing}")
 said = [str(w) for w in backend.warnings if "cost" in str(w) or "not known from" in str(w)]
-print("     warnings:", said); wrong += len(seen) != len(hand)
+print("     warnings:", said); wrong += bool(missing)
 sys.exit(wrong > 0)
 PY
 python3 -c "import liger_kernel.ops, importlib.metadata as m; print('liger-kernel', m.version('liger-kernel'))" 2>$W/import.err | tee -a $OUT/liger.txt
