@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from perfkit.render import markdown, terminal
+from perfkit.render import terminal
 from perfkit.render.cells import Table
 from perfkit.render.pages.figures import Figure
 
@@ -143,6 +143,8 @@ def table_data(table: Table) -> dict[str, object]:
 
 def render_markdown(page: Page, fold: int = WHOLE) -> str:
     """The page's sentences and tables; figures are left out."""
+    from perfkit.render import markdown
+
     return markdown.page(page, fold)
 
 

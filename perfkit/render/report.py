@@ -1,8 +1,8 @@
 """The report as a page. What is shown of it, and in which order, is said here and nowhere else.
 
 A new section of a backend is a file in `render/sections/`, or, as the others, a function here and its name in
-`OF_BACKEND` (`OF_RUN` for all backends, `OF_MAKING` for how the report was made). Terminal, Markdown, notebook and HTML
-show it from there.
+`OF_BACKEND` (`OF_MAKING` for how the report was made). What a run shows of all backends together is in `render/run.py`.
+Terminal, Markdown, notebook and HTML show it from there.
 """
 
 from __future__ import annotations
@@ -14,13 +14,8 @@ from perfkit.analysis.results import BackendReport, Report
 from perfkit.render import sentences, tables
 from perfkit.render.cells import Table
 from perfkit.render.page import SCREEN, SUMMARY, WHOLE, Item, Page, Part, Section
-from perfkit.render.phases import phases_tables
-from perfkit.render.ranks import ranks_tables
 from perfkit.render.sections import Make, found_after
-from perfkit.render.serving import serving_figures, serving_table
 from perfkit.render.tables import step
-from perfkit.render.tables.fusion import fusion_tables
-from perfkit.render.tables.lines import lines as lines_table
 
 ROWS = 8  # of a table in the short form, which is about two screens
 FINDINGS = 5  # of one backend in the short form
@@ -58,7 +53,7 @@ def report_page(report: Report, form: Form) -> Page:
         settings=[sentences.settings(report)],
         about=sentences.data(report),
         verdict=sentences.verdict(report),
-        sections=[made for section in OF_RUN for made in section(report, captured)],
+        sections=_of_run(report, captured),
         parts=[*(_part(report, backend, captured, form) for backend in shown), _making(report, form)],
         warnings=sentences.footnotes(report),
     )
@@ -72,15 +67,24 @@ def _part(report: Report, backend: BackendReport, captured: list[BackendReport],
         bad=backend.status in tables.FAULTY,
         backend=backend.name,
         fold=SUMMARY if several else WHOLE,
-        sections=[made for section in _of_backend() for made in section(about)],
+        sections=[made for section in _of_backend(backend) for made in section(about)],
     )
 
 
-def _of_backend() -> Iterator[Make]:
-    """`OF_BACKEND` with the modules of `render/sections/` where they belong."""
+def _of_run(report: Report, captured: list[BackendReport]) -> list[Section]:
+    if report.kind != "run":
+        return []
+    from perfkit.render import run
+
+    return list(run.sections(report, captured))
+
+
+def _of_backend(backend: BackendReport) -> Iterator[Make]:
+    """`OF_BACKEND` with the modules of `render/sections/` that have something to show where they belong."""
+    found = found_after(backend)
     for section in OF_BACKEND:
         yield section
-        yield from found_after().get(section.__name__.removeprefix("_"), ())
+        yield from found.get(section.__name__.removeprefix("_"), ())
 
 
 def _making(report: Report, form: Form) -> Part:
@@ -118,35 +122,6 @@ def _of(*made: Table | None, fold: int = SUMMARY, view: str = "") -> Iterator[Se
     return (Section(table=table, fold=fold, view=view) for table in made if table is not None)
 
 
-# All backends together.
-
-
-def _backends(report: Report, captured: list[BackendReport]) -> Iterator[Section]:
-    if report.kind == "run":
-        note = sentences.mfu(report)
-        yield Section(table=tables.backends(report), notes=[note] if note else [], view="backends")
-
-
-def _phases(report: Report, captured: list[BackendReport]) -> Iterator[Section]:
-    yield from _of(*phases_tables(report))
-
-
-def _ranks(report: Report, captured: list[BackendReport]) -> Iterator[Section]:
-    yield from _of(*ranks_tables(report))
-
-
-def _side_by_side(report: Report, captured: list[BackendReport]) -> Iterator[Section]:
-    """Yield tables with the same rows for every backend."""
-    if len(captured) < 2:
-        return
-    yield from _of(step.accounting(captured), fold=SCREEN, view="where")
-    if any(b.passes for b in captured):
-        yield from _of(tables.side_by_side("Passes", "pass", captured, lambda b: b.passes), fold=SCREEN, view="where")
-    yield from _of(
-        tables.side_by_side("Kernel types", "type", captured, lambda b: b.families), fold=SCREEN, view="where"
-    )
-
-
 # One backend.
 
 
@@ -173,27 +148,18 @@ def _roofline(about: About) -> Iterator[Section]:
     yield Section(view="roofline")
 
 
-def _time(about: About) -> Iterator[Section]:
-    """Accounting, passes and kinds of kernel, with every measure."""
+def _accounting(about: About) -> Iterator[Section]:
+    yield from _of(step.accounting([about.backend]), fold=about.alone, view="accounting")
+
+
+def _kinds(about: About) -> Iterator[Section]:
+    """Passes and kinds of kernel, with every measure."""
     backend = about.backend
-    yield from _of(step.accounting([backend]), fold=about.alone, view="accounting")
-    yield from _of(*fusion_tables(backend), fold=SCREEN, view="fusion")
     if backend.passes:
         total = backend.tree.total if backend.tree else None
         yield from _of(tables.groups("Passes", "pass", backend.passes, total), fold=about.alone, view="groups")
     if tables.worth_grouping(backend):
         yield from _of(tables.groups("Kernel types", "type", backend.families), fold=about.alone, view="groups")
-
-
-def _serving(about: About) -> Iterator[Section]:
-    yield from _of(serving_table(about.backend.serving))
-    if figures := serving_figures(about.backend.serving):
-        yield Section(title="Serving over time", figures=figures, fold=WHOLE)
-
-
-def _lines(about: About) -> Iterator[Section]:
-    """Yield the time of each source line."""
-    yield from _of(lines_table(about.backend, about.rows), fold=about.alone, view="lines")
 
 
 def _kernels(about: About) -> Iterator[Section]:
@@ -281,11 +247,8 @@ def _command(report: Report, form: Form) -> Iterator[Section]:
         yield Section(title=title, code=sentences.command(report), fold=WHOLE, view="command")
 
 
-OF_RUN: tuple[Callable[[Report, list[BackendReport]], Iterator[Section]], ...] = (
-    _backends, _phases, _ranks, _side_by_side,
-)  # fmt: skip
 OF_BACKEND: tuple[Make, ...] = (
-    _findings, _roofline, _serving, _time, _lines, _kernels, _operators, _modules, _timeline, _advice, _symbols,
+    _findings, _roofline, _accounting, _kinds, _kernels, _operators, _modules, _timeline, _advice, _symbols,
     _correctness, _coverage, _missing,
 )  # fmt: skip
 OF_MAKING: tuple[Callable[[Report, Form], Iterator[Section]], ...] = (_ceilings, _environment, _command)

@@ -15,7 +15,7 @@ from perfkit import table
 from perfkit.analysis.fusion_results import FusedKernel
 from perfkit.analysis.report.analyse import analyse
 from perfkit.analysis.results import Report
-from perfkit.render.tables.fusion import fusion_tables
+from perfkit.render.sections.fusion import fusion_tables
 from perfkit.tree import shares
 from tests.support.analysis import faults
 from tests.support.analysis.examples import backend, run

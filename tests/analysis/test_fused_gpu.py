@@ -13,7 +13,7 @@ import pytest
 
 from perfkit.analysis.fusion_results import Fusion
 from perfkit.analysis.report.analyse import analyse
-from perfkit.render.tables.fusion import fusion_tables
+from perfkit.render.sections.fusion import fusion_tables
 from perfkit.tree import shares
 from tests.support.analysis import faults
 from tests.support.analysis.examples import backend, run

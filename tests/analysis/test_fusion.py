@@ -11,7 +11,7 @@ from perfkit import table
 from perfkit.analysis.fusion_results import Fusion
 from perfkit.analysis.report.analyse import analyse
 from perfkit.analysis.results import Report
-from perfkit.render.tables.fusion import fusion as fusion_table
+from perfkit.render.sections.fusion import fusion as fusion_table
 from tests.support.analysis import faults
 from tests.support.analysis.examples import backend, run
 

@@ -9,7 +9,7 @@ import pytest
 
 from perfkit.analysis.report.latency import median_and_slow, token_waits
 from perfkit.engines import Iteration
-from perfkit.render.serving import serving_figures
+from perfkit.render.sections.serving import serving_figures
 from tests.support.analysis.serving import decode, engine, mixed, prefill
 
 

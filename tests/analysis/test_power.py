@@ -6,7 +6,8 @@ import pytest
 
 from perfkit.analysis.report.analyse import analyse
 from perfkit.analysis.results import Report
-from perfkit.render import tables, terminal
+from perfkit.render import run as of_run
+from perfkit.render import terminal
 from perfkit.run_folder import Power
 from tests.support.analysis import faults
 from tests.support.analysis.examples import backend, run
@@ -28,7 +29,7 @@ CAPPED = Power(watts=650, limit_w=700, clock_hz=1.5e9, max_clock_hz=1.98e9, capp
 def test_the_energy_of_a_step_is_its_time_at_the_draw() -> None:
     (eager,) = report(CAPPED).backends
     assert eager.energy_j == pytest.approx(650 * 2e-3)
-    titles = [column.title for column in tables.backends(report(CAPPED)).columns]
+    titles = [column.title for column in of_run.backends(report(CAPPED)).columns]
     assert {"power (W)", "energy (J)"} <= set(titles)
 
 
@@ -36,7 +37,7 @@ def test_the_energy_of_a_step_is_its_time_at_the_draw() -> None:
 def test_nothing_is_said_of_what_was_not_measured(power: Power | None) -> None:
     made = report(power)
     assert made.backends[0].energy_j is None and not made.backends[0].held
-    assert not {"power (W)", "energy (J)"} & {column.title for column in tables.backends(made).columns}
+    assert not {"power (W)", "energy (J)"} & {column.title for column in of_run.backends(made).columns}
 
 
 def test_what_held_the_clock_down_is_told_where_it_did_for_long() -> None:

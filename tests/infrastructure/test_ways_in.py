@@ -15,7 +15,7 @@ from perfkit import backends
 from perfkit.analysis.rules.base import Rule
 from perfkit.errors import InputError
 from perfkit.readers import formats, read
-from perfkit.render import html, markdown, notebook, sections, terminal
+from perfkit.render import html, markdown, notebook, terminal
 from perfkit.table import KernelTable
 from tests.conftest import ROOT
 from tests.support.analysis import faults
@@ -55,7 +55,6 @@ def applied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callabl
 
 def _forget() -> None:
     formats.all_formats.cache_clear()
-    sections.found_after.cache_clear()
     backends._built_in.cache_clear()
 
 

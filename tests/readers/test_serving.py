@@ -11,7 +11,7 @@ from perfkit.analysis.report.serving import serving
 from perfkit.engines import Iteration, iteration_of
 from perfkit.readers.kineto.trace import read_trace
 from perfkit.render.cells import NOTE_LIMIT
-from perfkit.render.serving import serving_table
+from perfkit.render.sections.serving import serving_table
 from tests.support.readers.traces import Event, event, mark, write
 
 NAMES = {
@@ -109,7 +109,6 @@ def test_a_trace_without_an_engine_has_no_phases(tmp_path: Path) -> None:
         event("kernel", "k", 130, 150, pid=0, tid=7, device=0, stream=7, correlation=1),
     ]
     assert serving(read_trace(write(tmp_path / "t.json", events)).facts) == []
-    assert serving_table([]) is None
 
 
 def test_the_table(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from perfkit.analysis.report.analyse import analyse_table
 from perfkit.analysis.results import Group, Report
-from perfkit.render import csv, html, json, markdown, tables, terminal
+from perfkit.render import csv, html, json, markdown, run, tables, terminal
 from perfkit.render.marks import efficiencies, notes
 from tests.support.analysis import examples
 from tests.support.render import sample
@@ -62,8 +62,8 @@ def test_every_table_marks_the_same_groups() -> None:
     report = flagged()
     backend = report.backends[0]
     for made in (
-        tables.backends(report),
-        tables.side_by_side("Passes", "pass", [backend], lambda b: b.passes),
+        run.backends(report),
+        run.side_by_side("Passes", "pass", [backend], lambda b: b.passes),
         tables.groups("Passes", "pass", backend.passes, backend.tree.total if backend.tree else None),
         tables.kernels("Kernels", backend.kernels),
         tables.tree(backend.tree) if backend.tree else None,

@@ -36,9 +36,7 @@ from perfkit.render.cells import (
 from perfkit.render.output import Output
 from perfkit.render.page import Page, Section
 from perfkit.render.tables import spread
-from perfkit.render.tables.code import changed_code
-from perfkit.render.tables.lines import changed_lines
-from perfkit.render.tables.serving import phases_table
+from perfkit.render.tables.changed import changed_code, changed_lines, phases_table
 from perfkit.statistics.ranks import SIGNED_RANK
 
 TEMPLATE = "compare"

@@ -14,7 +14,7 @@ from perfkit.render.cells import Table, clean, column_scale, figures, table, wor
 from perfkit.render.page import Section
 from perfkit.render.report import About
 
-AFTER = "lines"
+AFTER = "kinds"
 _SIDE_BY_SIDE = 4  # workers with a column of their own
 _NOTE = (
     "Replayed from the measured times of batches, and of what the step does between two of them. The cores are shared "

@@ -7,16 +7,10 @@ from collections.abc import Callable, Iterable, Sequence
 from perfkit import units
 from perfkit.analysis.results import BackendReport, Group, Interval, Node, Report
 from perfkit.analysis.roofline_results import Roof
-from perfkit.render.cells import Cell, Column, Table, clean, column_scale, figures, in_part, table, words
-from perfkit.render.marks import efficiencies, flags, notes
+from perfkit.render.cells import Cell, Column, Table, clean, figures, in_part, table, words
+from perfkit.render.marks import efficiencies, notes
 from perfkit.render.sentences import used_roofs
 
-STATUS = {
-    "ok": ("✓ correct", "good"),
-    "wrong": ("✗ wrong", "bad"),
-    "failed": ("✗ failed", "bad"),
-    "unavailable": ("– not here", "dim"),
-}
 FAULTY = ("wrong", "failed")
 WHY = 30  # characters that a column of reasons keeps
 SHORT_PASS = {
@@ -25,57 +19,9 @@ SHORT_PASS = {
 }  # fmt: skip
 
 
-def status(backend: BackendReport) -> Cell:
-    """A backend's standing in a word: what its figures are worth."""
-    if backend.status == "ok" and backend.correctness is None:
-        return Cell("not checked", "dim")
-    return Cell(*STATUS.get(backend.status, (clean(backend.status, 20), "bad")))
-
-
 def label(backend: BackendReport) -> str:
     """A backend's name at the head of a column, marked where its result is not right."""
     return f"✗ {clean(backend.name, 14)}" if backend.status in FAULTY else clean(backend.name, 16)
-
-
-def _only_reference(report: Report, backend: BackendReport) -> bool:
-    """Return whether a run used this backend as the reference alone: it ran, and was not timed."""
-    return report.settings is not None and not backend.timed and backend.status != "unavailable"
-
-
-def backends(report: Report) -> Table:
-    """Correctness and speed of every backend, and why one has no figures."""
-    rows = report.backends
-    tones = ["bad" if b.status in FAULTY else "strong" for b in rows]
-    figure_tones = [t if t == "bad" else "" for t in tones]
-    sample = report.workload.sample_name if report.workload else "samples"
-    steps = units.scale_for([v for b in rows if b.step for v in (b.step.low, b.step.high)], "ns")
-    own = bool(report.workload and report.workload.program)
-    return table(
-        "Program" if own else "Backends",
-        words(
-            "process" if own else "backend",
-            [f"{b.name} (reference)" if _only_reference(report, b) else b.name for b in rows],
-            tones,
-            name=True,
-        ),
-        Column("result", tuple(status(b) for b in rows), numeric=False),
-        figures("step", [b.step.value if b.step else None for b in rows], "ns", figure_tones, scale=steps),
-        spread("95 % CI", [b.step for b in rows], steps),
-        Column("speed-up", tuple(_speedup(b) for b in rows)),
-        figures(f"{sample}/s", [b.samples_per_second for b in rows], ""),
-        figures("memory", [b.peak_memory_bytes for b in rows], "iB", priority=1),
-        figures("power", [b.power.watts if b.power else None for b in rows], "W", priority=3),
-        figures("energy", [b.energy_j for b in rows], "J", priority=2),
-        figures("MFU", [b.mfu for b in rows], "%"),
-        efficiencies(rows),
-        figures("prepare", [b.prepare_ns for b in rows], "ns", priority=2),
-        notes=[
-            *(f"{clean(b.name)}: {clean(b.reason, 400)}" for b in rows if b.reason),
-            *few_samples(rows),
-            *(f"{clean(b.name)}: {b.held}" for b in rows if b.held),
-            *flags((b.name, b, b.kernel_ns) for b in rows),
-        ],
-    )
 
 
 def spread(header: str, intervals: Sequence[Interval | None], scale: units.Scale, *, priority: int = 0) -> Column:
@@ -83,25 +29,6 @@ def spread(header: str, intervals: Sequence[Interval | None], scale: units.Scale
     known = [i if i and i.samples > 1 else None for i in intervals]
     texts = [scale.span(i.low, i.high) if i else units.ABSENT for i in known]
     return Column(header, tuple(Cell(t, "dim") for t in texts), scale.suffix, True, priority)
-
-
-def few_samples(rows: Sequence[BackendReport]) -> list[str]:
-    """Return notes on backends with too few timed steps for an interval."""
-    few = [(clean(b.name), b.step.samples) for b in rows if b.step and b.step.is_range]
-    return [
-        f"{name}: one step was timed, which has no interval" if count == 1
-        else f"{name}: {count} steps were timed, and the interval is their range"
-        for name, count in few
-    ]  # fmt: skip
-
-
-def _speedup(backend: BackendReport) -> Cell:
-    """Return the speed-up over eager in this run: no verdict, for that takes launches. A wrong backend has none."""
-    if backend.status in FAULTY:
-        return Cell("none", "bad")
-    if backend.speedup is None:
-        return Cell(units.ABSENT)
-    return Cell(f"{backend.speedup.value:.2f}×")
 
 
 def groups(title: str, header: str, chosen: Sequence[Group], total: Group | None = None) -> Table:
@@ -179,29 +106,6 @@ def _counts(rows: Sequence[Group]) -> units.Scale:
 def counted(title: str, shown: int, of: int) -> str:
     """Return `title`, with how many rows of all it shows."""
     return f"{title} ({shown} of {of})" if shown < of else title
-
-
-def side_by_side(
-    title: str, header: str, chosen: Sequence[BackendReport], pick: Callable[[BackendReport], list[Group]]
-) -> Table:
-    """Time and efficiency of the same parts in every backend; the least time among correct ones stands out."""
-    known = [(b, {g.key: g for g in pick(b)}) for b in chosen if pick(b)]
-    keys = list(dict.fromkeys(key for _, by_key in known for key in by_key))
-    scale = column_scale([g.time_ns for _, by_key in known for g in by_key.values()], "ns")
-    columns = [words(header, keys, name=True)]
-    for backend, by_key in known:
-        parts = [by_key.get(key) for key in keys]
-        tones = ["good" if _is_best(backend, key, known) else "" for key in keys]
-        columns.append(figures(label(backend), [p.time_ns if p else None for p in parts], "ns", tones, scale=scale))
-        columns.append(efficiencies(parts, priority=1))
-    notes = flags((f"{b.name}: {g.key}", g, g.time_ns) for b, by_key in known for g in by_key.values())
-    return table(title, *columns, notes=notes)
-
-
-def _is_best(backend: BackendReport, key: str, known: Sequence[tuple[BackendReport, dict[str, Group]]]) -> bool:
-    times = [by_key[key].time_ns for b, by_key in known if b.status == "ok" and key in by_key]
-    mine = next(by_key for b, by_key in known if b is backend).get(key)
-    return backend.status == "ok" and len(times) > 1 and mine is not None and mine.time_ns <= min(times)
 
 
 def tree(root: Node, depth: int = 3, limit: int | None = None) -> Table:

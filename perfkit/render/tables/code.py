@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from perfkit import units
-from perfkit.compare.results import Pair
 from perfkit.instructions.courses import parts, said, shown
 from perfkit.instructions.results import HotKernel, HotSpot, KernelCode
-from perfkit.render.cells import Table, clean, column_scale, figures, table, words
+from perfkit.render.cells import Table, clean, figures, table, words
 from perfkit.render.textplot import sparkline
 
 SHOWN = 10
@@ -89,23 +88,3 @@ def state(spot: HotSpot) -> str:
     """Return the state in which its warps were found most, in NVIDIA's words: "long scoreboard 97%"."""
     reason, share = spot.reasons[0] if spot.reasons else ("", 0.0)
     return f"{reason.replace('_', ' ')} {share:.0%}" if reason else ""
-
-
-def changed_code(pair: Pair, about: str = "", limit: int | None = None) -> Table | None:
-    """The instructions or lines inside kernels that changed between two reports of Nsight Compute; None without any."""
-    rows = pair.code[:limit]
-    if not rows:
-        return None
-    scale = column_scale([value for row in rows for value in (row.first_ns, row.second_ns)], "ns")
-    return table(
-        f"Inside kernels{about}",
-        words("kernel", [row.kernel for row in rows], name=True),
-        words("at", [row.where for row in rows]),
-        figures(clean(pair.first, 24), [row.first_ns for row in rows], "ns", scale=scale),
-        figures(clean(pair.second, 24), [row.second_ns for row in rows], "ns", scale=scale),
-        words("code", [row.code for row in rows], priority=2, least=20),
-        notes=[
-            "The share of the samples times the duration of the longest launch. Two profiles of the same program "
-            "differ by some per cent, too."
-        ],
-    )

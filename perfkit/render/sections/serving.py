@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 from perfkit.analysis.step_results import ServingPhase
 from perfkit.render.cells import Table, column_scale, figures, table, words
+from perfkit.render.page import WHOLE, Section
 from perfkit.render.pages.figures import Figure, Series
+from perfkit.render.report import About
 from perfkit.units import Scale
 
+AFTER = "roofline"
 _MOST_POINTS = 2000  # of a phase in a figure
 _WIDE = 20  # times the least value: from here on an axis is logarithmic
 NOTES = (
@@ -26,10 +30,16 @@ NOTES = (
 )
 
 
-def serving_table(phases: list[ServingPhase]) -> Table | None:
-    """The phases side by side; None where the profile is of no serving engine."""
-    if not phases:
-        return None
+def sections(about: About) -> Iterator[Section]:
+    """Yield the table of the phases, and the figures."""
+    phases = about.backend.serving
+    yield Section(table=serving_table(phases))
+    if figures := serving_figures(phases):
+        yield Section(title="Serving over time", figures=figures, fold=WHOLE)
+
+
+def serving_table(phases: list[ServingPhase]) -> Table:
+    """The phases side by side."""
     scale = column_scale([t for phase in phases for t in (phase.median_ns, phase.slow_ns)], "ns")
     return table(
         "Serving",

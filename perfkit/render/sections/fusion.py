@@ -3,12 +3,17 @@ each kernel of the compiler as the operators that it replaces predict it, next t
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from perfkit import units
 from perfkit.analysis.fusion_results import Fusion
 from perfkit.analysis.results import BackendReport
 from perfkit.analysis.words import number
 from perfkit.render.cells import Table, clean, column_scale, figures, table, words
+from perfkit.render.page import SCREEN, Section
+from perfkit.render.report import About
 
+AFTER = "accounting"
 _SHOWN = 3
 _ARITHMETIC = {
     "cuda": "the instructions of its loops take at the measured rate",
@@ -16,6 +21,12 @@ _ARITHMETIC = {
 }
 _BEFORE = {"cuda": "bytes alone", "cpu": "eager's times and bytes"}
 _KERNELS = 8
+
+
+def sections(about: About) -> Iterator[Section]:
+    """Yield the tables about fusion."""
+    for made in fusion_tables(about.backend):
+        yield Section(table=made, fold=SCREEN, view="fusion")
 
 
 def fusion_tables(backend: BackendReport) -> list[Table]:

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
 
 from perfkit.analysis.line_results import LineTime
 from perfkit.analysis.results import BackendReport
 from perfkit.render import sentences
-from perfkit.render.cells import Table, clean, column_scale, figures, table, words
+from perfkit.render.cells import Table, column_scale, figures, table, words
+from perfkit.render.page import Section
+from perfkit.render.report import About
 
-if TYPE_CHECKING:
-    from perfkit.compare.results import Pair
-
-_CHANGED = 0.01  # of the host's time: a line that changed by less is not listed
+AFTER = "kinds"
 _NOTE = (
     "Host is the time of the step's own thread, of which Python lies between operators. A line launches its kernels "
     "itself, and those of its backward pass by being differentiated."
 )
 
 
-def lines(backend: BackendReport, limit: int | None = None) -> Table | None:
+def sections(about: About) -> Iterator[Section]:
+    """Yield the time of each source line."""
+    if made := lines_table(about.backend, about.rows):
+        yield Section(table=made, fold=about.alone, view="lines")
+
+
+def lines_table(backend: BackendReport, limit: int | None = None) -> Table | None:
     """The lines of `backend`, those with the most of the host's time first, and at the end what no line is known of;
     None where none is known."""
     known = [row for row in backend.lines if row.file]
@@ -48,24 +52,4 @@ def lines(backend: BackendReport, limit: int | None = None) -> Table | None:
         figures("allocates", several(lambda row: row.bytes), "iB"),
         words("code", [row.code for row in rows], priority=2, least=20),
         notes=[*more, _NOTE],
-    )
-
-
-def changed_lines(pair: Pair, about: str = "", limit: int | None = None) -> Table | None:
-    """The lines whose time on the host changed between two sides by `_CHANGED` of all; None where none is known."""
-    whole = max(sum(line.first_ns or 0.0 for line in pair.lines), sum(line.second_ns or 0.0 for line in pair.lines))
-    rows = [line for line in pair.lines if abs(line.difference_ns) >= _CHANGED * whole > 0][:limit]
-    if not rows:
-        return None
-    scale = column_scale([value for row in rows for value in (row.first_ns, row.second_ns)], "ns")
-    return table(
-        f"Lines that changed{about}",
-        words("line", [row.key for row in rows], name=True),
-        figures(clean(pair.first, 24), [row.first_ns for row in rows], "ns", scale=scale),
-        figures(clean(pair.second, 24), [row.second_ns for row in rows], "ns", scale=scale),
-        words("code", [row.shapes for row in rows], priority=2, least=20),
-        notes=[
-            "The host's time of the profiled steps; a line is known by its text. Whether a change is more than noise, "
-            "this does not say."
-        ],
     )
