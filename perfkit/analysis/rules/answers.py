@@ -20,7 +20,7 @@ def of_case(case: Case) -> tuple[list[Finding], list[Unjudged]]:
     """Everything that the rules find and that is worth saying, the largest saving first; and what cannot be judged."""
     of_steps = case.report.kind != NCU  # kernels that ncu measured one by one are not a step
     asked = rules.RULES if of_steps else rules.OF_KERNELS
-    answers = [answer for rule in asked for answer in rule.find(rule, case)]
+    answers = [answer for rule in asked if rule.is_about(case) for answer in rule.find(rule, case)]
     found = [a for a in answers if isinstance(a, Finding) and _is_worth(a) and not _told_better(a, case)]
     found.sort(key=lambda f: -f.saving_ns)
     return found[:MOST], [a for a in answers if isinstance(a, Unjudged)]

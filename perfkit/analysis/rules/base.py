@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 ON_A_GPU, ON_A_CPU, ON_BOTH = "GPU", "CPU", "CPU and GPU"
 WITH_COUNTERS = "GPU, with counters of Nsight Compute"
+_DEVICES = {ON_A_GPU: "cuda", ON_A_CPU: "cpu"}
 WORTH = 0.02  # of the step: a finding that saves less is left out
 
 
@@ -275,11 +276,23 @@ def collected(package: str, kind: type[R]) -> tuple[R, ...]:
 @dataclass(frozen=True)
 class Rule(Texts):
     """A named rule. `find` answers for a case; `explain`, of a rule over counters, for one kernel group, and `find`
-    then makes findings of its reasons.
+    then makes findings of its reasons. `needs` names what a rule is about: a field of the report or of its
+    circumstances, or a fact.
     """
 
     find: Callable[[Rule, Case], Iterable[Finding | Unjudged]]
     explain: Callable[[Rule, Group, Counters], Reason | None] | None = None
+    needs: str = ""
+
+    def is_about(self, case: Case) -> bool:
+        """Return whether it is asked: of its device, where the profile has what it `needs`."""
+        if self.where in _DEVICES and case.report.device != _DEVICES[self.where]:
+            return False
+        return (
+            not self.needs
+            or any(getattr(part, self.needs, None) for part in (case.report, case.about))
+            or bool(case.facts.get(self.needs))
+        )
 
     def finding(
         self,

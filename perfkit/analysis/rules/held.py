@@ -56,7 +56,7 @@ def _in_calls(case: Case, one: dict[str, Any]) -> bool | None:
 
 def _held(rule: Rule, case: Case) -> Iterator[Finding]:
     account = case.report.accounting
-    if account is None or case.report.device != "cuda":
+    if account is None:
         return
     for one in held_long(case):
         took = case.per_step(one["ns"])

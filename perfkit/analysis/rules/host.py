@@ -85,9 +85,7 @@ SYNC = Rule(
 
 
 def _lists(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
-    lists = case.facts.get("list_tensors")
-    if not lists:
-        return
+    lists = case.facts["list_tensors"]
     time = case.per_step(sum(entry["ns"] for entry in lists))
     count = case.per_step(sum(entry["count"] for entry in lists))
     named = [f"{entry['module']} {units.text(case.per_step(entry['ns']), 'ns')}" for entry in lists if entry["module"]]
@@ -120,6 +118,7 @@ LISTS = Rule(
     ),
     example="DLRM's `index-hash-list`: `known = torch.tensor(self.values)` in every forward → `index-hash-tensor`.",
     find=_lists,
+    needs="list_tensors",
     rank=2,
 )
 RULES = (LISTS, SYNC)

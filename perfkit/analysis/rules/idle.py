@@ -48,7 +48,7 @@ _RULED = 0.5  # of the timed step without a kernel, and of that by the host: it 
 
 def _idle(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
     account = case.report.accounting
-    if account is None or case.report.device != "cuda":
+    if account is None:
         return
     gaps = _without_held(case, [gap for gap in account.gaps if gap.cause in _HOST])
     if case.about.replays and account.timed_step_ns is not None:

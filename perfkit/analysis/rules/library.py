@@ -49,7 +49,7 @@ _OTHERWISE = (
 def _slow(rule: Rule, case: Case) -> Iterator[Finding]:
     rates = _rates(case, _UNIT)
     own, best = rates.get(_OWN), max(rates, key=lambda name: rates[name], default="")
-    if not case.on_cpu or not own or rates[best] < _FASTER * own:
+    if not own or rates[best] < _FASTER * own:
         return
     flop = np.nan_to_num(case.frame[f"flop_{_UNIT}"].to_numpy(float))
     time = np.nan_to_num(case.judged.time)
@@ -92,7 +92,7 @@ def _maker(case: Case) -> str:
 def _functions(rule: Rule, case: Case) -> Iterator[Finding]:
     rates = _rates(case, FUNCTIONS)
     own, other = rates.get("torch.exp"), rates.get("torch.exp2")
-    if not case.on_cpu or not own or not other or other < _SLOWER * own:
+    if not own or not other or other < _SLOWER * own:
         return
     rows = case.is_in("name", _MKL_FUNCTIONS) & case.judged.judged
     took = case.time(rows)

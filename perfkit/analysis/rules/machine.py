@@ -150,8 +150,6 @@ _BY_THE_PROGRAM = (
 
 
 def _threads(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
-    if case.report.device != "cpu":
-        return
     cores, used = _cores(case.about.environment, "physical", "usable", "quota"), _used(case.about.environment)
     if cores is None or used is None:
         yield rule.cannot("the profile has neither the machine's cores nor the threads that were used")
@@ -176,7 +174,7 @@ def _threads(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
 
 def _crowded(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
     cores, used = _cores(case.about.environment, "logical", "quota"), _used(case.about.environment)
-    if case.report.device != "cpu" or cores is None or used is None or used.together <= cores:
+    if cores is None or used is None or used.together <= cores:
         return  # idle-threads says what a profile lacks
     # Waiting of calls of unequal time stays in: threads that wait for a core are what this is about.
     wide = case.judged.judged & (np.nan_to_num(case.judged.time) >= _WIDE_NS)

@@ -108,8 +108,6 @@ def _bytes(case: Case) -> np.ndarray:
 
 
 def _small(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
-    if case.report.device != "cuda":
-        return
     copies = case.is_in("kind", ("memcpy",))
     moved = {c["name"]: c for c in case.facts.get("copies") or []}
     small = copies & (_bytes(case) <= _SMALL_BYTES)

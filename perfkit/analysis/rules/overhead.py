@@ -28,7 +28,7 @@ _COMPILED = (
 
 def _overhead(rule: Rule, case: Case) -> Iterator[Finding]:
     account = case.report.accounting
-    if account is None or case.report.device != "cpu":
+    if account is None:
         return
     gaps = [gap for gap in account.gaps if gap.cause in _OVERHEAD]
     busy = any(finding.name == "unequal-calls" for finding, _ in case.claims)

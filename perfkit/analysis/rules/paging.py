@@ -14,8 +14,6 @@ _NOTABLE = 0.02  # of the step
 
 
 def _pages(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
-    if case.report.device != "cpu":
-        return
     fresh, system_ns = case.about.fresh_bytes, case.about.system_ns
     if fresh is None or system_ns is None:
         yield rule.cannot("the profile does not have the pages that a step takes from the system")

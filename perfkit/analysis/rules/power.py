@@ -59,5 +59,6 @@ LOW_CLOCK = Rule(
     example="An H200 of 700 W makes the weight gradient of 16384 × 3072 × 2048 in bf16 at 801 TFLOP/s in bursts, and "
     "at 674 over and over, with the clock at 1,470 of 1,980 MHz.",
     find=_low_clock,
+    needs="power",
 )
 RULES = (LOW_CLOCK,)

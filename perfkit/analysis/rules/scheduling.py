@@ -35,7 +35,7 @@ def _gaps(case: Case) -> list[Gap]:
     """The gaps between iterations, but for those in which an engine waits for requests: longer than an iteration."""
     served, steps = iterations(case), step_of(case)
     start, length = (case.frame[name].to_numpy(float, na_value=np.nan) for name in ("start_ns", "duration_ns"))
-    if not served or case.on_cpu or case.frame["device"].nunique() != 1 or not np.isfinite(start).all():
+    if case.on_cpu or case.frame["device"].nunique() != 1 or not np.isfinite(start).all():
         return []
     end, model = start + length, case.is_in("family", _MODEL)
     copies = case.named(lambda name: name.startswith(_TO_HOST))
@@ -154,7 +154,7 @@ RULES = (
         "These copies, and the idle time from the model's last kernel in an iteration to its first in the next.",
         ("Sample on the GPU, and copy the chosen numbers alone.",),
         "`logits.cpu()` before softmax and multinomial.",
-        _sampling, rank=2,
+        _sampling, rank=2, needs="serving",
     ),
     Rule(
         "scheduler-gaps", "the GPU is idle between the iterations of a serving engine", ON_A_GPU,
@@ -165,7 +165,7 @@ RULES = (
         ("Prepare the next iteration while this one runs (asynchronous scheduling, `--async-scheduling` of vLLM, the "
          "overlap scheduler of SGLang), detokenise in another process, take more requests an iteration.",),
         "2 ms of Python between iterations of 8 ms.",
-        _scheduler, rank=3,
+        _scheduler, rank=3, needs="serving",
     ),
     Rule(
         "prefill-stalls", "prompts hold up requests that generate", ON_BOTH,
@@ -176,7 +176,7 @@ RULES = (
         ("Read prompts in chunks next to decode (chunked prefill, a smaller `max_num_batched_tokens`), or in another "
          "process (disaggregated prefill).",),
         "A prompt of 8,000 tokens while 30 users read their answers.",
-        _stalls, rank=55,
+        _stalls, rank=55, needs="serving",
     ),
     Rule(
         "mixed-batches", "mixed iterations take longer than their parts by themselves", ON_BOTH,
@@ -188,6 +188,6 @@ RULES = (
         ("Keep prompts and decode apart (prefill first, or disaggregated), or take attention kernels that serve both "
          "in one launch; check that mixed iterations replay graphs as decode does.",),
         "Decode replays a graph, and mixed iterations launch kernel by kernel.",
-        _mixed, rank=55,
+        _mixed, rank=55, needs="serving",
     ),
 )  # fmt: skip

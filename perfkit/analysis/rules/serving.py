@@ -23,8 +23,8 @@ _NAMED = 3
 
 
 def iterations(case: Case) -> list[Iteration | None]:
-    """Return what each step of an engine served; none of other profiles."""
-    return [iteration_of(name) for name in case.facts.get("step_names") or []] if case.report.serving else []
+    """Return what each step of an engine served."""
+    return [iteration_of(name) for name in case.facts.get("step_names") or []]
 
 
 def step_of(case: Case) -> Integers:
@@ -91,8 +91,6 @@ def _copied(rule: Rule, case: Case) -> Iterator[Finding]:
 def _cache_copies(case: Case) -> Booleans:
     """The rows of decode that write as many bytes as the keys that an attention of their step reads."""
     rows = np.zeros(len(case.frame), bool)
-    if not iterations(case):
-        return rows
     steps, families, shapes = step_of(case), case.text("family"), case.text("shapes")
     decode = case.is_in("pass", [DECODE])
     keys: dict[int, set[int]] = {}
@@ -107,10 +105,7 @@ def _cache_copies(case: Case) -> Booleans:
 
 
 def _padded(rule: Rule, case: Case) -> Iterator[Finding]:
-    served = iterations(case)
-    if not served:
-        return
-    steps, time = step_of(case), np.nan_to_num(case.judged.time)
+    served, steps, time = iterations(case), step_of(case), np.nan_to_num(case.judged.time)
     product = case.is_in("family", ["matmul"])
     pairs, saves = Counter[tuple[int, int]](), np.zeros(len(case.frame))
     for number, rows in _rows_of_products(case, steps, product).items():
@@ -158,7 +153,7 @@ RULES = (
         ("Fuse small kernels (CUDA graphs do not shorten them), take attention that reads the cache in place, quantise "
          "weights or cache. Larger batches share the reading of weights, until products bound.",),
         "A batch of 4 whose attention gathers the pages of the cache by single kernels.",
-        _decode, rank=58,
+        _decode, rank=58, needs="serving",
     ),
     Rule(
         "cache-copies", "keys and values are copied before attention reads them", ON_BOTH,
@@ -170,7 +165,7 @@ RULES = (
         ("Use attention that reads pages (FlashAttention's and FlashInfer's paged kernels, FlexAttention with a "
          "block mask), a static cache in the place of torch.cat, and `enable_gqa` in the place of repeated heads.",),
         "`cache[pages]` before scaled_dot_product_attention.",
-        _copied, rank=5,
+        _copied, rank=5, needs="serving",
     ),
     Rule(
         "graph-padding", "iterations are padded to the batch size of a CUDA graph", ON_BOTH,
@@ -182,6 +177,6 @@ RULES = (
         ("Capture graphs for the sizes that occur (`cuda_graph_sizes` of vLLM, `--cuda-graph-bs` of SGLang), and let "
          "attention skip the padding.",),
         "Nine requests in a graph for 16.",
-        _padded, rank=57,
+        _padded, rank=57, needs="serving",
     ),
 )  # fmt: skip
