@@ -107,13 +107,13 @@ def _of_one(path: Path, wanted: Wanted, alone: bool, annotate: bool, counters: P
 
 def _all(paths: list[Path], wanted: Wanted, annotate: bool, counters: Path | None, joined: dict[Path, Path]) -> bool:
     """Report on all of them, those of a kind together; whether a profile is unusable. `joined` are reports of ncu."""
-    from perfkit.cli.parts import memory, ranks, training
-
-    with_hint = replace(wanted, hint=True)
-    paths = training.report_logs(paths, with_hint, counters is not None)
-    paths = memory.report_snapshots(paths, with_hint, counters is not None)
+    wanted = replace(wanted, hint=True)
+    paths = _without_kernels(paths, wanted, counters is not None)
     given = len(paths)
-    paths = ranks.report_ranks(paths, with_hint)
+    if given > 1:
+        from perfkit.cli.parts import ranks
+
+        paths = ranks.report_ranks(paths, wanted)
     unusable = False
     for number, path in enumerate(paths):
         if (number or given != len(paths)) and not wanted.as_json:
@@ -121,6 +121,28 @@ def _all(paths: list[Path], wanted: Wanted, annotate: bool, counters: Path | Non
         mine = counters or joined.get(path)
         unusable |= _of_one(path, wanted, len(paths) == 1, annotate, mine, given=counters is not None)
     return unusable
+
+
+def _without_kernels(paths: list[Path], wanted: Wanted, counters: bool) -> list[Path]:
+    """Report on the files among `paths` that hold something else than kernels; the other paths, in order."""
+    from perfkit.errors import UsageError
+    from perfkit.readers.formats import KERNELS, MEMORY, TRAINING, held_in
+
+    by_kind: dict[str, list[Path]] = {KERNELS: [], TRAINING: [], MEMORY: []}
+    for path in paths:
+        by_kind[held_in(path)].append(path)
+    if counters and (others := by_kind[TRAINING] + by_kind[MEMORY]):
+        what = "training log" if others[0] in by_kind[TRAINING] else "memory snapshot"
+        raise UsageError(f"{others[0]} is a {what}, and --counters belongs to a profile.", "Leave it out.")
+    if logs := by_kind[TRAINING]:
+        from perfkit.cli.parts import training
+
+        training.report(logs, wanted)
+    if snapshots := by_kind[MEMORY]:
+        from perfkit.cli.parts import memory
+
+        memory.report(snapshots, wanted)
+    return by_kind[KERNELS]
 
 
 def _check_annotate(annotate: bool, paths: list[Path], style: str) -> None:

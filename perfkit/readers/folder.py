@@ -15,7 +15,6 @@ from perfkit.readers.foreign import foreign_kind
 from perfkit.readers.formats import format_of, kineto, ncu, nsys
 from perfkit.readers.kineto import execution_trace
 from perfkit.readers.sniff import head_of
-from perfkit.readers.training_log import is_training_log
 from perfkit.run_folder import KERNELS, LINES, is_run_folder
 
 MOST = 1000  # files that are looked at
@@ -104,8 +103,6 @@ def kind_of(path: Path) -> tuple[str, bool]:
         head = head_of(path)
     except InputError:
         return "empty, or cannot be read", False
-    if is_training_log(head.text):
-        return "a training log", True
     try:
         return f"of the kind: {format_of(head).files}", True
     except InputError:

@@ -7,8 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from perfkit.errors import InputError
-
 if TYPE_CHECKING:
     from perfkit.cli.parts.output import Wanted
     from perfkit.readers.training_log import TrainingLog
@@ -17,29 +15,12 @@ _SHOWN = 3  # damaged lines that are quoted
 EVENTS = "tensorboard"
 
 
-def report_logs(paths: list[Path], wanted: Wanted, counters: bool) -> list[Path]:
-    """Report on the training logs among `paths`; the other paths, in order.
-
-    Raises `UsageError` for options that a log does not take.
-    """
-    from perfkit.errors import UsageError
+def report(logs: list[Path], wanted: Wanted) -> None:
+    """Report on training logs, one by one. Raises `InputError` for one that cannot be read."""
     from perfkit.readers import training_log
 
-    logs = [path for path in paths if path.is_file() and _is_log(path)]
-    if logs and counters:
-        raise UsageError(f"{logs[0]} is a training log, and --counters belongs to a profile.", "Leave it out.")
     for path in logs:
         _report(training_log.read_log(path), wanted)
-    return [path for path in paths if path not in logs]
-
-
-def _is_log(path: Path) -> bool:
-    from perfkit.readers import sniff, training_log
-
-    try:
-        return training_log.is_training_log(sniff.head_of(path).text)
-    except InputError:  # reading it says what is wrong
-        return False
 
 
 def _report(log: TrainingLog, wanted: Wanted) -> None:

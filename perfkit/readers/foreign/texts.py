@@ -8,7 +8,6 @@ from collections.abc import Callable
 from perfkit.readers.foreign import Foreign
 from perfkit.readers.foreign.binaries import RUN, TORCH
 from perfkit.readers.sniff import Head
-from perfkit.readers.training_log import is_training_log
 
 NSYS = "Give the capture itself: `nsys export --type sqlite REPORT.nsys-rep`, and then the sqlite file."
 NCU = "Give the report itself (REPORT.ncu-rep), or print it as CSV: `ncu --import REPORT.ncu-rep --csv --page raw`."
@@ -79,6 +78,5 @@ KINDS = (
         RUN,
         _says(r"^\.version \d+\.\d+\s"),
     ),
-    Foreign("a training log, not a profile", "`perfkit report` plots it.", lambda head: is_training_log(head.text)),
     Foreign("UTF-16 text", "Save it as UTF-8.", lambda head: head.text.startswith((b"\xff\xfe", b"\xfe\xff"))),
 )

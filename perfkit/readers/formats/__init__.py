@@ -9,16 +9,20 @@ import functools
 import importlib
 import pkgutil
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perfkit.errors import InputError
 from perfkit.readers.foreign import foreign_kind
-from perfkit.readers.sniff import Head
+from perfkit.readers.sniff import Head, head_of
 
 if TYPE_CHECKING:
     from perfkit.table import KernelTable
+
+
+KERNELS, MEMORY, TRAINING = "kernels", "memory", "training"
 
 
 @dataclass(frozen=True)
@@ -28,7 +32,8 @@ class Format:
     `knows(head)` recognises a file by the beginning of its content. `read(path)` gives its kernel table, or raises
     `InputError` for a damaged file and `Unavailable` where the format's tool is not here. One that is `general` takes
     all files of a kind, as any JSON: it is asked after the others, and only where the file is of no foreign kind.
-    `read_whole` keeps in the table what a page shows next to it, where the format holds such things.
+    `read_whole` keeps in the table what a page shows next to it, where the format holds such things. What it `holds`
+    decides the report.
     """
 
     files: str
@@ -36,6 +41,7 @@ class Format:
     read: Callable[[Path], KernelTable]
     general: bool = False
     read_whole: Callable[[Path], KernelTable] | None = None
+    holds: str = KERNELS
 
 
 @functools.cache
@@ -60,6 +66,14 @@ def format_of(head: Head) -> Format:
     if head.packing:
         raise InputError(f"{head.path} is compressed by {head.packing}.", f"Unpack it first. {readable()}")
     raise InputError(f"{head.path} is not a profile that perfkit knows.", readable())
+
+
+def held_in(path: Path) -> str:
+    """Return what the file or run folder at `path` holds; kernels where reading it says what is wrong."""
+    if path.is_file():
+        with suppress(InputError):
+            return format_of(head_of(path)).holds
+    return KERNELS
 
 
 def readable() -> str:

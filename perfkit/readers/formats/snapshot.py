@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from perfkit.errors import InputError
-from perfkit.readers.formats import Format
+from perfkit.readers.formats import MEMORY, Format
 from perfkit.readers.sniff import Head
 from perfkit.table import KernelTable
 
@@ -29,4 +29,4 @@ def read(path: Path) -> KernelTable:
     )
 
 
-FORMAT = Format("memory snapshots of PyTorch", knows, read)
+FORMAT = Format("memory snapshots of PyTorch", knows, read, holds=MEMORY)
