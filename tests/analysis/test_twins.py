@@ -100,7 +100,7 @@ TWINS: dict[str, Callable[[], BackendReport]] = {
     "dense-embedding-gradient": _tied,
     "idle-threads": lambda: of_run([product()], 1000, faults._machine(1), {"loader_workers": 3}),
     "crowded-threads": lambda: of_run([product()], 1000, faults._machine(8)),  # as many as logical cores
-    "low-clock": lambda: of_run([product()], 1000, {}, power=faults.Power(
+    "low-clock": lambda: of_run([faults.product_on_gpu()], 1000, {}, power=faults.Power(
         watts=690, limit_w=700, clock_hz=1.96e9, max_clock_hz=2e9, capped=0.9)),
     "fresh-pages": lambda: of_run([product()], 1000, faults._machine(4), fresh_bytes=1 * MB, system_ns=900e3),
 }  # fmt: skip

@@ -67,6 +67,12 @@ def on_gpu(us: float = 1000.0) -> Row:
     return gpu("nvjet_bf16", us, "matmul", by="linear", shapes="bf16[1000×1000], bf16[1000×1000]")
 
 
+def product_on_gpu(us: float = 1000.0) -> Row:
+    """The healthy product on a GPU."""
+    shapes = "fp32[1000×1000], fp32[1000×1000]"
+    return gpu("sgemm", us, "matmul", by="mm", tflop=us * 1e-6, moved=1e3, shapes=shapes)
+
+
 _NARROW = "void cutlass::Kernel2<cutlass_75_tensorop_bf16_s1688gemm_bf16_128x128_tn_align1>(Params)"
 
 
@@ -381,8 +387,8 @@ FAULTS: dict[str, tuple[Callable[[], BackendReport], Callable[[], BackendReport]
         500,
     ),
     "low-clock": (
-        lambda: of_run([product(1000)], 1000, {}, power=_power(capped=0.9)),
-        lambda: of_run([product(1000)], 1000, {}, power=_power(capped=0.05)),
+        lambda: of_run([product_on_gpu()], 1000, {}, power=_power(capped=0.9)),
+        lambda: of_run([product_on_gpu()], 1000, {}, power=_power(capped=0.05)),
         1000 * (1 - 1.5 / 2),
     ),
     "fresh-pages": (
