@@ -1,7 +1,4 @@
-"""The kind of a file by one read of its head: a format that perfkit reads, or another kind with its next step.
-
-kind = sniff.kind_of(sniff.head_of(path))
-"""
+"""The head of a file, read once: from it formats know their files, and other kinds of file get their next step."""
 
 from __future__ import annotations
 
@@ -24,6 +21,15 @@ ZSTD = b"\x28\xb5\x2f\xfd"
 _MOST_SHRUNK, _UNSUSPICIOUS = 1000, 1 << 26
 _SHAPED = 1 << 16  # bytes of JSON whose keys are looked at
 _TOKEN = re.compile(rb'"((?:[^"\\]|\\.)*)"[ \t\r\n]*(:)?|([{\[])|([}\]])', re.DOTALL)
+
+
+_CATEGORIES = (
+    "cpu_op|user_annotation|cuda_runtime|cuda_driver|kernel|gpu_memcpy|gpu_memset|gpu_user_annotation|python_function|"
+    "cpu_instant_event|ac2g|fwdbwd|Kernel|Memcpy|Memset|Operator|operator|Runtime|xpu_runtime|mtia_runtime|"
+    "privateuse1_runtime"
+)
+_OF_TORCH = re.compile(rf'"cat"[ \t\r\n]*:[ \t\r\n]*"(?:{_CATEGORIES})"'.encode())
+_OWN_KEYS = {"schemaVersion", "deviceProperties", "distributedInfo", "baseTimeNanoseconds", "record_shapes"}
 
 
 @dataclass(frozen=True)
@@ -54,6 +60,11 @@ class Head:
             if colon:
                 (outer if depth == 1 else inner).add(key.decode("utf-8", "replace"))
         return frozenset(outer), frozenset(inner)
+
+    @cached_property
+    def is_of_torch(self) -> bool:
+        """Return whether it has the marks of a trace that torch.profiler wrote."""
+        return bool(_OWN_KEYS & self.keys[0]) or _OF_TORCH.search(self.text) is not None
 
 
 def head_of(path: Path) -> Head:

@@ -25,7 +25,7 @@ def foreign_kind(head: Head) -> Foreign | None:
     from perfkit.readers.foreign import binaries, documents, texts
 
     if head.is_json and not binaries.is_marshalled(head):
-        kinds: tuple[Foreign, ...] = () if documents.is_of_torch(head) else (*documents.KINDS, *texts.KINDS)
+        kinds: tuple[Foreign, ...] = () if head.is_of_torch else (*documents.KINDS, *texts.KINDS)
     else:
         kinds = (*binaries.KINDS, *texts.KINDS)
     return next((kind for kind in kinds if kind.knows(head)), None)

@@ -11,24 +11,12 @@ from perfkit.readers.sniff import Head
 TORCH = "Record one with torch.profiler (`perfkit capture -- COMMAND` does), and give its trace."
 NSYS = "Nsight Systems records such programs too: `nsys profile COMMAND`, then give perfkit the export to sqlite."
 PERFETTO = "Open it in ui.perfetto.dev."
-_CATEGORIES = (
-    "cpu_op|user_annotation|cuda_runtime|cuda_driver|kernel|gpu_memcpy|gpu_memset|gpu_user_annotation|python_function|"
-    "cpu_instant_event|ac2g|fwdbwd|Kernel|Memcpy|Memset|Operator|operator|Runtime|xpu_runtime|mtia_runtime|"
-    "privateuse1_runtime"
-)
-_OF_TORCH = re.compile(rf'"cat"[ \t\r\n]*:[ \t\r\n]*"(?:{_CATEGORIES})"'.encode())
-_OWN_KEYS = {"schemaVersion", "deviceProperties", "distributedInfo", "baseTimeNanoseconds", "record_shapes"}
 _NUMBERS = re.compile(rb"\[\s*\[\s*(?:-?\d|\])")
 _SCOPES = re.compile(rb'"pid"\s*:\s*"[^"]* Core\d+ CTA\d+"')
 _LINES = re.compile(rb"\{[^\n]*\}\r?\n\s*\{")
 
 
 Test = Callable[[Head], bool]
-
-
-def is_of_torch(head: Head) -> bool:
-    """Return whether the head has the marks of a trace that torch.profiler wrote."""
-    return bool(_OWN_KEYS & head.keys[0]) or _OF_TORCH.search(head.text) is not None
 
 
 def _all(*keys: str, inside: tuple[str, ...] = ()) -> Test:
@@ -50,7 +38,7 @@ KINDS = (
     Foreign(
         "a report that perfkit wrote",
         "Give the profile or run folder that it was made of.",
-        lambda head: {"schema", "perfkit"} <= head.keys[0] and not is_of_torch(head),
+        lambda head: {"schema", "perfkit"} <= head.keys[0] and not head.is_of_torch,
     ),
     Foreign(
         "PyTorch's record of compilation (Dynamo's `chromium_events.json`), not a profile of a step",

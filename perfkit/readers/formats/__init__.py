@@ -29,9 +29,10 @@ KERNELS, MEMORY, TRAINING = "kernels", "memory", "training"
 class Format:
     """One format. `files` names its files in the sentence that lists what perfkit reads, as a plural.
 
-    `knows(head)` recognises a file by the beginning of its content. `read(path)` gives its kernel table, or raises
-    `InputError` for a damaged file and `Unavailable` where the format's tool is not here. One that is `general` takes
-    all files of a kind, as any JSON: it is asked after the others, and only where the file is of no foreign kind.
+    `knows(head)` recognises a file by the beginning of its content: the first format that knows a file has it.
+    `read(path)` gives its kernel table, or raises `InputError` for a damaged file and `Unavailable` where the format's
+    tool is not here. `may_be(head)` takes all files of a kind, as any JSON, that no format knows and that are of no
+    foreign kind.
     `read_whole` keeps in the table what a page shows next to it, where the format holds such things. What it `holds`
     decides the report.
     """
@@ -39,7 +40,7 @@ class Format:
     files: str
     knows: Callable[[Head], bool]
     read: Callable[[Path], KernelTable]
-    general: bool = False
+    may_be: Callable[[Head], bool] | None = None
     read_whole: Callable[[Path], KernelTable] | None = None
     holds: str = KERNELS
 
@@ -53,16 +54,16 @@ def all_formats() -> tuple[Format, ...]:
 
 def format_of(head: Head) -> Format:
     """The format of a file. Raises `InputError`, which says what a file of another kind is and what to do."""
-    known = [one for one in all_formats() if one.knows(head)]
-    exact = next((one for one in known if not one.general), None)
-    if exact is not None:
-        return exact
+    known = next((one for one in all_formats() if one.knows(head)), None)
+    if known:
+        return known
     foreign = foreign_kind(head)
     packed = f", compressed by {head.packing}" if head.packing else ""
     if foreign is not None:
         raise InputError(f"{head.path} is {foreign.is_}{packed}.", foreign.next_step)
-    if known:
-        return known[0]
+    likely = next((one for one in all_formats() if one.may_be and one.may_be(head)), None)
+    if likely:
+        return likely
     if head.packing:
         raise InputError(f"{head.path} is compressed by {head.packing}.", f"Unpack it first. {readable()}")
     raise InputError(f"{head.path} is not a profile that perfkit knows.", readable())

@@ -10,7 +10,12 @@ from perfkit.table import KernelTable
 
 
 def knows(head: Head) -> bool:
-    """Accept JSON, plain or gzip, and gzip that cannot be unpacked."""
+    """Accept JSON with the marks of torch.profiler."""
+    return head.packing in ("", "gzip") and head.is_json and head.is_of_torch
+
+
+def may_be(head: Head) -> bool:
+    """Accept any JSON, plain or gzip, and gzip that cannot be unpacked."""
     damaged = head.packing == "gzip" and not head.text
     return damaged or (head.packing in ("", "gzip") and head.is_json)
 
@@ -29,4 +34,4 @@ def read_whole(path: Path) -> KernelTable:
     return read_trace(path, whole=True)
 
 
-FORMAT = Format("torch.profiler traces (JSON, plain or gzip)", knows, read, general=True, read_whole=read_whole)
+FORMAT = Format("torch.profiler traces (JSON, plain or gzip)", knows, read, may_be=may_be, read_whole=read_whole)

@@ -16,9 +16,7 @@ _MARKS = (b'"hlo_module"', b'"hlo_op"', b'"highres-ticks"', b'"/device:', b'"/ho
 def knows(head: Head) -> bool:
     """Accept an XSpace (protobuf), or the Chrome trace that XLA's profiler writes next to it."""
     if head.is_json:
-        from perfkit.readers.foreign.documents import is_of_torch
-
-        return head.packing in ("", "gzip") and any(mark in head.text for mark in _MARKS) and not is_of_torch(head)
+        return head.packing in ("", "gzip") and any(mark in head.text for mark in _MARKS) and not head.is_of_torch
     return head.packing in ("", "gzip") and head.text[:1] == b"\n" and _PLANE.search(head.text[:4096]) is not None
 
 
