@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +29,14 @@ class Lines:
 
     def __init__(self, events: Events, placed: Placed, path: Path | None) -> None:
         self._events, self._placed = events, placed
-        self._trace = Traced(events.host, placed.places, placed.steps)
         self._bytes: Mapping[int, float] | None = None
         self.problem = ""
         found = self._found(path)
         self._lined = with_calling(self._trace, found) if found is not None else None
+
+    @cached_property
+    def _trace(self) -> Traced:
+        return Traced(self._events.host, self._placed.places, self._placed.steps)
 
     def _found(self, path: Path | None) -> Lined | None:
         stacks = stacks_of(self._events.host)

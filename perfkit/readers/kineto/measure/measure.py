@@ -112,15 +112,13 @@ def _activities(events: Events, placed: Placed, launches: Launches, on_gpu: GpuS
     messages = messages_of(host, device, launches.call)
     located = find_call_sites(host, known.call_sites, device, launches)
     generated.complete(host, rows, located, known.declared)
-    captures = captured.read_captures(known.captures, known.costs, known.declared, known.matmul_precision)
-    replays = captured.find_replayed(host, device, launches, captures, known.costs) or engine_captures.find(
-        host, device, launches, known.trace, known.costs, known.declared, known.matmul_precision
-    )
+    replays = _replays(events, launches, known) if launches.replayed.any() else None
     working, owner = generated.with_replays(rows, device, launches.replayed, located, known.declared, replays)
     working, owner = with_registered(working, owner, host, device, launches, known.costs)
     columns = gpu.columns(host, device, working, launches, owner, messages)
     placements = replays.placement() if replays is not None else []
-    placements = captured.without_passes(placements) if any(map(iteration_of, steps.names)) else placements
+    if placements and any(map(iteration_of, steps.names)):
+        placements = captured.without_passes(placements)
     columns |= of_activities(host, device, placed, launches, located, unplaced, placements)
     rows = launching_only(rows)
     accounting = idle.account(host, device, steps, on_gpu, places, rows, launches.call, known.event_cost_ns)
@@ -134,6 +132,15 @@ def _activities(events: Events, placed: Placed, launches: Launches, on_gpu: GpuS
     captures_show = int(replays.placed.sum()) if replays is not None else 0
     sources = sources_of(located, launches.around)
     return Measured(columns, facts, unplaced, launches.around, captures_show, sources)
+
+
+def _replays(events: Events, launches: Launches, known: Known) -> captured.Replayed | None:
+    """What traces of the captures of CUDA graphs say of each activity of a replay: perfkit's own, else an engine's."""
+    host, device, costs, declared = events.host, events.device, known.costs, known.declared
+    captures = captured.read_captures(known.captures, costs, declared, known.matmul_precision)
+    return captured.find_replayed(host, device, launches, captures, costs) or engine_captures.find(
+        host, device, launches, known.trace, costs, declared, known.matmul_precision
+    )
 
 
 def _facts(
