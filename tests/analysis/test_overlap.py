@@ -7,7 +7,7 @@ import pandas as pd
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfkit.analysis.alone import exposed_ns
+from perfkit.analysis.exposed import exposed_ns
 from perfkit.intervals import Union
 
 INTERVALS = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 20), st.booleans(), st.sampled_from(["a", "b"])))

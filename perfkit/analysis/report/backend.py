@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
-from perfkit.analysis import source, source_lines
+from perfkit.analysis import exposed, source, source_lines
 from perfkit.analysis.loading import loadings
-from perfkit.analysis.report import aggregate, casts, exposed, generation, nvidia, points, ranges, speed
+from perfkit.analysis.report import aggregate, casts, generation, nvidia, points, ranges, speed
 from perfkit.analysis.report.accounting import accounting, incomparable
 from perfkit.analysis.report.coverage import coverage
 from perfkit.analysis.report.memory import holders

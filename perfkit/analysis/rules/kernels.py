@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 
 from perfkit import units
-from perfkit.analysis.alone import exposed_ns
+from perfkit.analysis.exposed import exposed_ns
 from perfkit.analysis.results import Finding, Group
 from perfkit.analysis.roofline.roof import Booleans, Reals
 from perfkit.analysis.roofline.withheld import FULL, TOO_SHORT_NS

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from perfkit.analysis.alone import exposed_ns
 from perfkit.analysis.roofline.roof import Booleans
 from perfkit.analysis.step_results import COLLECTIVE, COPY, Exposed
+from perfkit.intervals import Union
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -56,3 +56,21 @@ def _one(frame: pd.DataFrame, name: str, kind: str, rows: Booleans, steps: int) 
         time_ns=float(np.nansum(frame["duration_ns"].to_numpy(float)[rows])) / steps,
         exposed_ns=None if alone is None else alone / steps,
     )
+
+
+def exposed_ns(frame: pd.DataFrame, rows: Booleans) -> float | None:
+    """Time in which of all rows of their device only `rows` ran; None where a start is unknown.
+
+    It is the union of all intervals less the union of the others, summed over devices: what removing `rows` would free
+    at most.
+    """
+    start = frame["start_ns"].to_numpy(float, na_value=np.nan)
+    end = start + frame["duration_ns"].to_numpy(float)
+    if not np.isfinite(start).all():
+        return None
+    device = frame["device"].astype(object).to_numpy()
+    free = 0.0
+    for one in dict.fromkeys(device[rows].tolist()):
+        here = device == one
+        free += Union(start[here], end[here]).length - Union(start[here & ~rows], end[here & ~rows]).length
+    return free
