@@ -11,24 +11,20 @@ import msgspec
 import numpy as np
 
 from perfkit.analysis import exposed, source, source_lines
-from perfkit.analysis.loading import loadings
-from perfkit.analysis.report import aggregate, casts, generation, nvidia, points, ranges, speed
+from perfkit.analysis.report import aggregate, generation, points, ranges, speed
 from perfkit.analysis.report.accounting import accounting, incomparable
 from perfkit.analysis.report.coverage import coverage
-from perfkit.analysis.report.memory import holders
 from perfkit.analysis.report.modules import module_tree
 from perfkit.analysis.report.rows import counted, marked_for, rows_of
 from perfkit.analysis.report.serving import serving
-from perfkit.analysis.results import BackendReport, Group, Interval, Missing
-from perfkit.analysis.roofline import counters
-from perfkit.analysis.roofline.roof import ARITHMETIC, TOLERANCE, Booleans
+from perfkit.analysis.results import Advice, BackendReport, Group, Interval, Missing
+from perfkit.analysis.roofline.roof import ARITHMETIC, TOLERANCE, Booleans, Integers
 from perfkit.analysis.roofline.withheld import ON_GPU
 from perfkit.analysis.rules import Case, Circumstances, answers
 from perfkit.analysis.source import NCU
 from perfkit.analysis.step_results import Accounting, CounterUse
 from perfkit.analysis.words import clock_held
 from perfkit.hardware.ceilings import Ceilings
-from perfkit.instructions.hot import hot_kernel
 from perfkit.instructions.results import CODE
 from perfkit.run_folder import ANNOTATED_PAGE, BackendRun, Manifest
 from perfkit.table import KernelTable
@@ -132,19 +128,24 @@ def profiled(
         ranges=ranges.ranges(table.facts),
         transfers=ranges.transfers(table.facts),
         waits=ranges.waits(table.facts),
-        loading=loadings(table.facts),
         lines=source_lines.table(table.facts, len(table.facts.get("step_ns") or []) or 1),
         counters=msgspec.convert(table.facts.get("counter_tracks") or [], list[CounterUse]),
-        hot=[hot_kernel(code) for code in table.recorded.get(CODE) or ()],
     )
+    _of_few(report, table)
     frame = counted(table)
     report = msgspec.structs.replace(report, serving=serving(table.facts, frame, ceilings))
     if not len(frame):
         return report, None
     rows = rows_of(frame, ceilings, table, marked)
     report = _with_kernels(report, rows, frame, table)
-    report = msgspec.structs.replace(report, warnings=[*report.warnings, *casts.said(rows, eights)])
-    report = msgspec.structs.replace(report, memory=holders(table.facts, frame))
+    if table.facts.get("memory"):
+        from perfkit.analysis.report.memory import holders
+
+        report.memory = holders(table.facts, frame)
+    if eights:
+        from perfkit.analysis.report import casts
+
+        report.warnings = [*report.warnings, *casts.said(rows, eights)]
     if report.status != "ok" or about is None:
         return report, None
     case = Case(report, frame, rows.judged, table.facts, ceilings, rows.steps, about)
@@ -155,6 +156,18 @@ def profiled(
 
         report = msgspec.structs.replace(report, fusion=predict.predict(case), compiled=predict.achieve(case))
     return report, dataclasses.replace(case, report=report)
+
+
+def _of_few(report: BackendReport, table: KernelTable) -> None:
+    """Add to `report` what few profiles hold; what makes it is imported only then."""
+    if table.facts.get("loading"):
+        from perfkit.analysis.loading import loadings
+
+        report.loading = loadings(table.facts)
+    if table.recorded.get(CODE):
+        from perfkit.instructions.hot import hot_kernel
+
+        report.hot = [hot_kernel(code) for code in table.recorded[CODE]]
 
 
 def _half_unknown(frame: pd.DataFrame, kind: str, table: KernelTable) -> Booleans:
@@ -171,8 +184,7 @@ def _with_kernels(
     kernels, kernel_code = aggregate.by_kind_of_call(rows)
     account = report.accounting if report.device == "cpu" else None
     own_code = account.own_code(len(frame) / rows.steps) if account else None
-    facts = counters.of_groups(frame, kernel_code, len(kernels), table.facts, table.recorded.get(CODE) or ())
-    kernels = _explained(kernels, facts)
+    advice = _counted(frame, kernel_code, kernels, table) if table.facts.get("kernels") else []
     return msgspec.structs.replace(
         report,
         counted_flop=whole.flop,
@@ -193,19 +205,22 @@ def _with_kernels(
         headroom=aggregate.largest_headroom(kernels),
         operators=aggregate.by_operator(rows),
         exposed=exposed.of_frame(frame, rows.steps),
-        advice=nvidia.advice(frame, kernel_code, kernels, table.facts),
+        advice=advice,
         points=points.points(rows, kernels, kernel_code),
         tree=module_tree(rows),
         warnings=[*report.warnings, *_above_roof(rows, kernels, report)],
     )
 
 
-def _explained(groups: list[Group], facts: list[counters.Counters] | None) -> list[Group]:
-    """The groups with the reasons that their counters give."""
-    if not facts:
-        return groups
-    pairs = zip(groups, facts, strict=True)
-    return [msgspec.structs.replace(group, reasons=answers.reasons(group, own)) for group, own in pairs]
+def _counted(frame: pd.DataFrame, codes: Integers, kernels: list[Group], table: KernelTable) -> list[Advice]:
+    """Give `kernels` the reasons that their counters tell; return NVIDIA's advice on them."""
+    from perfkit.analysis.report import nvidia
+    from perfkit.analysis.roofline import counters
+
+    facts = counters.of_groups(frame, codes, len(kernels), table.facts, table.recorded.get(CODE) or ())
+    for group, own in zip(kernels, facts or (), strict=False):
+        group.reasons = answers.reasons(group, own)
+    return nvidia.advice(frame, codes, kernels, table.facts)
 
 
 def missing(table: KernelTable) -> list[Missing]:
