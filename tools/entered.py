@@ -1,7 +1,7 @@
 """The files of perfkit that a command enters, and the functions through which its path goes.
 
-    python benchmarks/reading/entered.py report trace.json.gz --format none
-    python benchmarks/reading/entered.py --why report trace.json.gz --format none
+    python tools/entered.py report trace.json.gz --format none
+    python tools/entered.py --why report trace.json.gz --format none
 
 A file is entered where one of its functions is called, and only imported where nothing but its body runs. A stop is a
 function that gets the command's path, or a list or record that holds it. --why lists each file with the function that
@@ -19,7 +19,7 @@ from collections import Counter
 from pathlib import Path
 from types import CodeType, FrameType
 
-ROOT = Path(__file__).resolve().parents[2] / "perfkit"
+ROOT = Path(__file__).resolve().parents[1] / "perfkit"
 
 
 class Entered:
