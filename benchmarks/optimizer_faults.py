@@ -11,8 +11,9 @@ Each error is planted in a copy of `kernels/adamw` and looked for in fp32 and bf
               of 1e-8 and a weight decay of 1e-6 a step, which rounding hides in fp32 already
     run       the verdict of that run, in which llmc checks its kernel by itself too: must find all
 
-The kernel without an error must pass them. Exit code 1 where one is not as it must be. llmc runs no Triton: there the
-first check is all there is.
+The last two hold the run against a reference that an earlier worker kept (`perfkit.capture.kept_reference`), as the
+second run of a model does. The kernel without an error must pass all. Exit code 1 where one is not as it must be. llmc
+runs no Triton: there the first check is all there is.
 """
 
 from __future__ import annotations
@@ -159,26 +160,42 @@ def by_run(language: str, device: str, scratch: Path) -> list[Outcome]:
     """Each error, and none, looked for in the first steps of GPT-2 tiny on llmc, judged as `perfkit run` does."""
     from perfkit import correctness
     from perfkit.capture.worker import Worker
+    from perfkit.correctness import CHECKED_STEPS
     from perfkit.workloads import find, resolve_settings
 
-    def first_steps(backend: str, reference: Path, write: bool = False, **given: object) -> correctness.Found:
+    def prepared(backend: str, reference: bool = False, **given: object) -> Worker:
         options = {"preset": "tiny", "batch_size": 2, "sequence_length": 32, "device": device, **given}
         worker = Worker(lambda text: None)
-        worker.prepare(resolve_settings(find("gpt2"), **options), backend, reference=write)
-        steps = worker.first_steps(correctness.CHECKED_STEPS, str(reference), write=write)
-        result: correctness.Found = steps["found"]
-        return result
+        worker.prepare(resolve_settings(find("gpt2"), **options), backend, reference=reference)
+        return worker
+
+    def first_steps(worker: Worker, reference: Path, write: bool = False) -> correctness.Found:
+        found: correctness.Found = worker.first_steps(CHECKED_STEPS, str(reference), write=write)["found"]
+        return found
+
+    def kept(dtype: str) -> tuple[Path, list[float]]:
+        """The folder of the reference as a later worker finds it, and its losses. The earlier one's files are gone."""
+        with tempfile.TemporaryDirectory(dir=scratch) as own:
+            earlier = prepared("eager", reference=True, dtype=dtype)
+            key = earlier.reference_key(CHECKED_STEPS)
+            losses = first_steps(earlier, Path(own), write=True).losses
+            earlier.keep_reference(key, own, {"losses": losses})
+        folder = scratch / f"reference-{dtype}"
+        folder.mkdir()
+        later = prepared("eager", reference=True, dtype=dtype)
+        found = later.kept_reference(later.reference_key(CHECKED_STEPS), str(folder))
+        if found is None or found["stale"]:
+            raise RuntimeError(f"the kept reference of {dtype} was not found again: {found}")
+        return folder, found["losses"]
 
     outcomes = []
     for dtype in DTYPES:
-        reference = scratch / f"reference-{dtype}"
-        reference.mkdir()
-        exact = first_steps("eager", reference, write=True, dtype=dtype)
-        eager = first_steps("eager", reference, dtype=dtype)
+        reference, losses = kept(dtype)
+        eager = first_steps(prepared("eager", dtype=dtype), reference)
         for number, fault in enumerate([NONE, *FAULTS]):
             folder = plant(scratch / f"run-{dtype}-{number}", fault, language)
-            found = first_steps("llmc", reference, dtype=dtype, kernel_dirs=(str(folder),))
-            verdict = correctness.judge(dtype, "fp64", found, eager, exact.losses, 64)
+            found = first_steps(prepared("llmc", dtype=dtype, kernel_dirs=(str(folder),)), reference)
+            verdict = correctness.judge(dtype, "fp64", found, eager, losses, 64)
             updates = [c for c in verdict.checks if c.name in found.updates]
             for check, among in (("update", updates), ("run", verdict.checks)):
                 worst = max(among, key=lambda c: math.inf if c.error is None else c.error / c.allowed)

@@ -105,7 +105,8 @@ def compare(
     from perfkit.compare.sources import check_comparable, sides_of
 
     answer = json_of(as_json, brief)
-    plan = measured.plan(launches, options.share(precision, "--precision") if precision else None, time_limit, early)
+    wished = options.share(precision, "--precision") if precision else None
+    plan = measured.plan(launches, wished, time_limit, early, rule.resolution)
     if self_test:
         return measured.self_test(texts, backend or "eager", asked, plan, tries, as_json)
     if not texts:

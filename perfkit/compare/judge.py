@@ -13,7 +13,7 @@ from perfkit.analysis import difference
 from perfkit.analysis.results import Interval
 from perfkit.compare import phases, served, side_by_side, waterfall
 from perfkit.compare.metrics import Rule, centre, others, parts, step_test
-from perfkit.compare.results import Comparison, Pair, SideResult, TreeLine
+from perfkit.compare.results import Comparison, Pair, SideResult, Tested, TreeLine
 from perfkit.compare.sides import Side
 from perfkit.hardware.identity import comparable
 from perfkit.instructions.changes import changes as code_changes
@@ -110,16 +110,11 @@ def _pair(first: Side, second: Side, rule: Rule, one: pd.DataFrame | None, other
     profiled = first.has_times and second.has_times
     unknown = first.untimed_calls or second.untimed_calls  # times that are unknown differ by nothing that is known
     steps = centre(first), centre(second)
-    weighed = [*(parts(first, second, rule) if profiled else ()), *others(first, second, rule)]
-    tested = [one.tested for one in weighed]
-    gains = {i for i, one in enumerate(tested) if one.metric == "efficiency"}
-    lines = [one.differences for one in weighed]
-    judged = verdicts.correct([one.judgement for one in tested], rule.resolution, gains, lines)
     return Pair(
         first=first.label,
         second=second.label,
         step=step,
-        tested=[msgspec.structs.replace(one, judgement=found) for one, found in zip(tested, judged, strict=True)],
+        tested=tested(first, second, rule),
         waterfall=waterfall.waterfall(first.backend, second.backend, steps) if profiled else None,
         exchanges=side_by_side.exchanges(one, other) if one is not None and other is not None and not unknown else [],
         served=served.served(first, second, rule),
@@ -131,6 +126,17 @@ def _pair(first: Side, second: Side, rule: Rule, one: pd.DataFrame | None, other
             *([] if side.table is None else side.table.recorded.get(CODE) or [] for side in (first, second))
         ),
     )
+
+
+def tested(first: Side, second: Side, rule: Rule) -> list[Tested]:
+    """Passes, families, memory and efficiency of two sides, judged and corrected together."""
+    profiled = first.has_times and second.has_times
+    weighed = [*(parts(first, second, rule) if profiled else ()), *others(first, second, rule)]
+    alone = [one.tested for one in weighed]
+    gains = {i for i, one in enumerate(alone) if one.metric == "efficiency"}
+    lines = [one.differences for one in weighed]
+    judged = verdicts.correct([one.judgement for one in alone], rule.resolution, gains, lines)
+    return [msgspec.structs.replace(one, judgement=found) for one, found in zip(alone, judged, strict=True)]
 
 
 def _with_step(pair: Pair, judgement: Judgement) -> Pair:

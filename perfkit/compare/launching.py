@@ -33,7 +33,7 @@ import numpy as np
 
 from perfkit.capture import memory
 from perfkit.capture.child import Child
-from perfkit.compare import stopping
+from perfkit.compare import settled, stopping
 from perfkit.compare.record import LAUNCHES, Launch, Turn
 from perfkit.compare.stopping import Plan
 from perfkit.errors import RunFailed
@@ -41,6 +41,7 @@ from perfkit.hardware.cpu import read_cpu
 from perfkit.run_folder import KERNELS, Settings
 from perfkit.statistics import series
 from perfkit.statistics.turns import PARTS
+from perfkit.statistics.verdicts import Judgement
 
 Progress = Callable[[str, str], None]
 
@@ -83,9 +84,18 @@ def measure(
         orders = [lots.sample(range(len(programs)), len(programs)) for _ in numbers]
         launches += _launches(programs, orders, numbers, folder, plan, progress)
         peaks = launches[-1].peak_memory_bytes
-        stop = stopping.why(launches, len(programs), plan, time.monotonic() - started)
+        tested = partial(_parts, programs, launches, folder, plan, progress) if plan.profiled_steps else None
+        stop = stopping.why(launches, len(programs), plan, time.monotonic() - started, tested)
         if stop:
             return launches, stop
+
+
+def _parts(
+    programs: Sequence[Program], launches: Sequence[Launch], folder: Path, plan: Plan, progress: Progress
+) -> list[list[Judgement]]:
+    """The parts of each side against the first's, by the launches so far."""
+    progress(f"launch {len(launches)}", "looking at the parts of equal steps")
+    return settled.parts_of(folder, [p.label for p in programs], launches, plan.share(len(launches)))
 
 
 def _together(programs: Sequence[Program], peaks: Sequence[float | None]) -> int:

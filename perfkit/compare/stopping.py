@@ -1,9 +1,13 @@
 """Number of launches of a comparison: as many as planned, fewer where the verdict is clear, more for a precision.
 
-Launches may end after `EARLY` of them, and end after the last that is planned: two looks. Each has its share of the
-error, the shares sum to 1, and p values and intervals of a look are those of its share (`statistics.verdicts.judge`).
-Whatever decides between the looks, both together then call equal sides different no more often than the whole error:
-P(either) ≤ P(first) + P(second). Nothing has to be known of how the looks depend on each other.
+Launches may end after `EARLY` of them, after `MORE` more, and end after the last that is planned: three looks. Each has
+its share of the error, the shares sum to 1, and p values and intervals of a look are those of its share
+(`statistics.verdicts.judge`). Whatever decides between the looks, all together then call equal sides different no more
+often than the whole error: P(any) ≤ P(first) + P(second) + P(last). Nothing has to be known of how they depend on
+each other.
+
+A look ends it in two cases: every step is `FAR` from the first side's for certain; or steps and parts are `settled`, so
+that more launches would hardly change a verdict.
 """
 
 from __future__ import annotations
@@ -14,17 +18,23 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from perfkit.compare import settled
 from perfkit.compare.record import Launch
 from perfkit.statistics import ranks
 from perfkit.statistics.corrections import holm
 from perfkit.statistics.estimates import LEVEL
-from perfkit.statistics.verdicts import ALONE
+from perfkit.statistics.verdicts import ALONE, RESOLUTION
 
 # One launch that contradicts all others leaves p at 0.00071 of twenty, enough for ten tests with the last look's share.
 FIRST_LAUNCHES = 20
-EARLY = 8  # the fewest launches whose least p, 1/128, is a verdict at `EARLY_SHARE` of 2 %
-EARLY_SHARE = 0.4
-FAR = 0.05  # from equal: of a step that is nearer the parts are of interest, and they need all launches
+EARLY = 8  # the fewest launches whose least p, 1/128, is a verdict at its share of 2 %
+# The least p of twelve, 1/2048, leaves room for nine families of equal times beside one that differs.
+MORE = 4
+SHARES = (0.40, 0.24, 0.36)
+FAR = 0.05  # from equal: of a step that is nearer the parts are of interest, and they may need more launches
+
+
+_FAR = math.log1p(FAR)
 
 
 @dataclass(frozen=True)
@@ -37,6 +47,7 @@ class Plan:
     precision: float | None = None
     time_limit: float = 1800.0
     early: int = EARLY  # launches after which a clear verdict ends it; 0 for never
+    resolution: float = RESOLUTION  # how near equal steps must be known to be, so that they end it
     rounds: int = 2
     turn_seconds: float = 0.15
     warmup_seconds: float = 3.0
@@ -45,9 +56,8 @@ class Plan:
 
     def share(self, launches: int) -> float:
         """Return the part of the error that verdicts after `launches` may spend: all of it with one look."""
-        if not self.looks_early:
-            return 1.0
-        return EARLY_SHARE if launches <= self.early else 1 - EARLY_SHARE
+        looks = self.looks()
+        return SHARES[sum(launches > look for look in looks)] if looks else 1.0
 
     def for_sides(self, sides: int) -> Plan:
         """Return the plan for `sides` sides: each doubling of the pairs that Holm corrects for takes one launch more,
@@ -55,24 +65,25 @@ class Plan:
         more = math.ceil(math.log2(max(1, sides - 1)))
         return replace(self, early=self.early + more) if self.early else self
 
-    @property
-    def looks_early(self) -> bool:
-        """Return whether there is a look before the last: where it saves half of the launches or more."""
-        return self.precision is None and 0 < self.early <= self.launches / 2
+    def looks(self) -> list[int]:
+        """Return the numbers of launches at which there is a look before the last: where the first look saves half of
+        them or more."""
+        if self.precision is not None or not 0 < self.early <= self.launches / 2:
+            return []
+        return [self.early, self.early + MORE]
 
     def until_look(self, launches: int) -> int:
         """Return the number of launches until the next look, at least one."""
-        ends = [self.early, self.launches] if self.looks_early else [self.launches]
-        return next((end - launches for end in ends if end > launches), 1)
+        return next((end - launches for end in (*self.looks(), self.launches) if end > launches), 1)
 
 
-def why(launches: Sequence[Launch], sides: int, plan: Plan, seconds: float) -> str:
-    """Why to stop now; "" to go on."""
+def why(launches: Sequence[Launch], sides: int, plan: Plan, seconds: float, parts: settled.Parts | None = None) -> str:
+    """Why to stop now; "" to go on. Without `parts`, steps near each other are no reason."""
     n = len(launches)
     if plan.precision is None and n >= plan.launches:
         return f"{n} launches, as planned"
-    if plan.looks_early and n == plan.early and clear(launches, sides, plan.share(n)):
-        return f"every step's verdict stood after {n} launches"
+    if n in plan.looks() and (found := _at_look(launches, sides, plan, parts)):
+        return f"{found} after {n} launches"
     if plan.precision is not None and n >= plan.launches and reached(launches, sides, plan.precision):
         return f"the precision of {plan.precision:.2%} was reached after {n} launches"
     if seconds * (n + 1) / n > plan.time_limit:
@@ -80,15 +91,20 @@ def why(launches: Sequence[Launch], sides: int, plan: Plan, seconds: float) -> s
     return ""
 
 
-def clear(launches: Sequence[Launch], sides: int, share: float) -> bool:
-    """Return whether every side's step differs from the first's, after Holm's correction, and is `FAR` from it for
-    certain."""
+def _at_look(launches: Sequence[Launch], sides: int, plan: Plan, parts: settled.Parts | None) -> str:
+    """What is known by now, where that ends it; "" where it does not."""
+    share = plan.share(len(launches))
     shifts = [ranks.paired(one, 1 - (1 - LEVEL) * share) for one in _log_ratios(launches, sides)]
     adjusted = holm([min(1.0, shift.p / share) for shift in shifts])
-    far = math.log1p(FAR)
-    return bool(shifts) and all(
-        p <= ALONE and (shift.low > far or shift.high < -far) for p, shift in zip(adjusted, shifts, strict=True)
-    )
+    tests = list(zip(shifts, adjusted, strict=True))
+    far = [p <= ALONE and (shift.low > _FAR or shift.high < -_FAR) for shift, p in tests]
+    if tests and all(far):
+        return "every step's verdict stood"
+    near = [test for test, beyond in zip(tests, far, strict=True) if not beyond]
+    if parts is None or not near or not all(settled.step(*test, plan.resolution) for test in near):
+        return ""
+    of_near = [found for found, beyond in zip(parts(), far, strict=True) if not beyond]
+    return "every verdict stood, of steps and parts," if all(map(settled.parts, of_near)) else ""
 
 
 def reached(launches: Sequence[Launch], sides: int, precision: float) -> bool:

@@ -97,14 +97,15 @@ def test_metrics_of_the_same_launches_are_corrected_together_as_counted_out():
         together([])
 
 
-def test_two_looks_err_no_oftener_than_one():
-    """Equal sides under noise: eight launches may end it, at their share of the error, else twenty at theirs."""
+def test_several_looks_err_no_oftener_than_one():
+    """Equal sides under noise: eight or twelve launches may end it, at their share of the error, else twenty at
+    theirs."""
     alarms, tries, plan = 0, 500, Plan()
     for seed in range(tries):
         first, second = launches(np.random.default_rng(seed), plan.launches)
         looks = [
             judge(first[:n], second[:n], pairs=True, unit="launch", share=plan.share(n)).verdict in (BETTER, WORSE)
-            for n in (plan.early, plan.launches)
+            for n in (*plan.looks(), plan.launches)
         ]
         alarms += any(looks)  # whatever the rule between the looks is
     assert alarms / tries <= 0.02 + 2 * math.sqrt(0.02 * 0.98 / tries)

@@ -20,16 +20,22 @@ ALARMS = 0.05  # more false alarms than this fail the self-test
 SELF_TEST = "mlp"  # the workload of the self-test where none is named
 
 
-def plan(launches: int, precision: float | None, time_limit: float, early: bool = True) -> Plan:
+def plan(
+    launches: int, precision: float | None, time_limit: float, early: bool = True, resolution: float | None = None
+) -> Plan:
     """Return how much to measure. Raises `UsageError` for invalid numbers."""
     from perfkit.compare.stopping import EARLY, Plan
     from perfkit.errors import UsageError
+    from perfkit.statistics.verdicts import RESOLUTION
 
     if launches < 1:
         raise UsageError("--launches must be at least 1.", "Six are the fewest that can show anything.")
     if precision == 0:
         raise UsageError("--precision must be above 0.", "Write --precision 1%.")
-    return Plan(launches=launches, precision=precision, time_limit=time_limit, early=EARLY if early else 0)
+    return Plan(
+        launches=launches, precision=precision, time_limit=time_limit, early=EARLY if early else 0,
+        resolution=RESOLUTION if resolution is None else resolution,
+    )  # fmt: skip
 
 
 def wanted(texts: Sequence[str], backend: str) -> bool:

@@ -53,7 +53,7 @@ Early = Annotated[
     bool,
     typer.Option(
         "--early/--no-early",
-        help="Stop after 8 launches where every step's verdict is clear by then; passes and families may need all.",
+        help="Stop after 8 or 12 launches where the verdicts stand by then.",
         rich_help_panel=MEASURE,
     ),
 ]
