@@ -28,7 +28,7 @@ from perfkit.statistics.verdicts import ALONE, RESOLUTION
 # One launch that contradicts all others leaves p at 0.00071 of twenty, enough for ten tests with the last look's share.
 FIRST_LAUNCHES = 20
 EARLY = 8  # the fewest launches whose least p, 1/128, is a verdict at its share of 2 %
-# The least p of twelve, 1/2048, leaves room for nine families of equal times beside one that differs.
+# The least p of twelve, 1/2048, leaves room for eight families of equal times beside one that differs.
 MORE = 4
 SHARES = (0.40, 0.24, 0.36)
 FAR = 0.05  # from equal: of a step that is nearer the parts are of interest, and they may need more launches
