@@ -68,9 +68,9 @@ class Plan:
     def looks(self) -> list[int]:
         """Return the numbers of launches at which there is a look before the last: where the first look saves half of
         them or more."""
-        if self.precision is not None or not 0 < self.early <= self.launches / 2:
-            return []
-        return [self.early, self.early + MORE]
+        looks = [self.early, self.early + MORE]
+        early = self.precision is None and 0 < self.early <= self.launches / 2 and looks[-1] < self.launches
+        return looks if early else []
 
     def until_look(self, launches: int) -> int:
         """Return the number of launches until the next look, at least one."""
