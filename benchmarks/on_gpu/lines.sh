@@ -119,7 +119,7 @@ print("    forward by line:", {int(k): f"{v / 1e3:.0f} us" for k, v in lines.ite
 report = json.loads((W / mode / "report.json").read_text())["backends"][0]
 steps = frame["step"].nunique()
 rest = sum(one["kernel_ns"] for one in report["lines"] if not one["file"])
-check("no line, or the line of the call only, at most 1 % of kernel time", rest + sum(one["kernel_ns"] for one in report["lines"] if one.get("compiled")) <= 0.01 * sum(one["kernel_ns"] for one in report["lines"]), f"{rest / 1e3:.0f} us a step without a line")
+check("no line, or the line of the call only, at most 5 % of kernel time", rest + sum(one["kernel_ns"] for one in report["lines"] if one.get("compiled")) <= 0.05 * sum(one["kernel_ns"] for one in report["lines"]), f"{rest / 1e3:.0f} us a step without a line, {sum(one['kernel_ns'] for one in report['lines'] if one.get('compiled')) / 1e3:.0f} us by the call")
 table = sum(one["kernel_ns"] for one in report["lines"])
 kernels = frame["duration_ns"].sum() / steps
 check("table of lines has the kernel time", 0.95 <= table / kernels <= 1.05, f"{table / 1e6:.2f} of {kernels / 1e6:.2f} ms a step, {len(report['lines'])} lines")
@@ -135,10 +135,10 @@ print("    warnings:", marks[:4])
 print("    trace checks that fail:", [c["says"] for c in report["trace_checks"] if c["holds"] is False][:5])
 sys.exit(not ok)
 PY
-one() {  # mode by mode, printed as it goes; the capture's own report is what is judged (25 to 30 s a mode on an H200)
+one() {  # mode by mode, printed as it goes; the capture's own report is what is judged (25 to 30 s a mode on an H200, compile up to 90 s)
   m=$1; mkdir -p $W/$m/alone $W/$m/capture; began=$SECONDS
   if [ -n "$ALONE" ]; then ( timeout 60 python3 $W/train.py $m >$W/$m/alone/out 2>$W/$m/alone/err; echo $? >$W/$m/alone/rc ); fi
-  ( timeout 45 python3 -m perfkit capture --lines --out $W/$m/run -- python3 $W/train.py $m >$W/$m/capture/out 2>$W/$m/capture/err; echo $? >$W/$m/capture/rc )
+  ( timeout 120 python3 -m perfkit capture --lines --out $W/$m/run -- python3 $W/train.py $m >$W/$m/capture/out 2>$W/$m/capture/err; echo $? >$W/$m/capture/rc )
   cp $W/$m/run/report.json $W/$m/report.json || tail -5 $W/$m/capture/err
   timeout 30 python3 $W/judge.py $W $m >$W/$m/judged 2>&1; echo $? >$W/$m/judged.rc; cat $W/$m/judged; echo "$m: $((SECONDS - began)) s"
   cp $W/$m/judged $OUT/lines-$m.txt; tail -40 $W/$m/capture/err > $OUT/lines-$m.err

@@ -106,8 +106,8 @@ class Recorded(msgspec.Struct, kw_only=True):
     """Calls in a trace that were run again: the time of one in ns there, the arguments, and what was not recorded.
 
     `comparable`: recorded on the very device of this benchmark. `kernels` are names, the longest first; `others` is the
-    number of further kinds of calls that the choice left out. `zeros` is the time on this device
-    with zeros for all values.
+    number of further kinds of calls that the choice left out. `zeros` and `masked` are times on
+    this device with other values: zeros, and for a softmax over scores of T × T those of causal attention.
     """
 
     trace: str
@@ -122,6 +122,7 @@ class Recorded(msgspec.Struct, kw_only=True):
     arguments: list[RecordedArgument]
     stated: list[str]
     zeros: Estimate | None = None
+    masked: Estimate | None = None
 
 
 class Bench(msgspec.Struct, kw_only=True):

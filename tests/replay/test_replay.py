@@ -15,7 +15,7 @@ import torch
 from perfkit.bench import run
 from perfkit.bench.results import WARM
 from perfkit.errors import InputError, UsageError
-from perfkit.replay import attention, fills, generated, origins, rebuilt, recorded, replay, script
+from perfkit.replay import attention, contents, fills, generated, origins, rebuilt, recorded, replay, script
 from perfkit.replay.arguments import NotRebuilt
 from perfkit.replay.arguments import rebuilt as rebuilt_from
 
@@ -284,6 +284,22 @@ def test_the_time_of_the_same_device_is_compared(monkeypatch):
     bench = replayed(calls)
     (row,) = bench.points[0].rows
     assert row.of_trace.value == pytest.approx(1050.0 / row.warm.ns.value)
+
+
+def test_a_softmax_of_square_scores_is_timed_with_those_of_causal_attention_too(monkeypatch):
+    monkeypatch.setattr(replay, "recorded", _as_if_recorded_here(replay.recorded))
+    types, inputs = ["float", "Scalar", "Scalar"], ["", "-1", "False"]
+    square = replayed(calls_of("aten::_softmax", types, [[2, 16, 16], [], []], [[256, 16, 1], [], []], inputs)).recorded
+    wide = replayed(calls_of("aten::_softmax", types, [[2, 16, 32], [], []], [[512, 32, 1], [], []], inputs)).recorded
+    assert square.masked.value > 0 and square.zeros.value > 0
+    assert wide.masked is None and wide.zeros.value > 0
+
+
+def test_masked_scores_hide_what_comes_later():
+    values = {"self": torch.randn(2, 4, 4), "dim": -1}
+    scores = contents.masked("aten::_softmax", values)["self"]
+    assert torch.equal(torch.isinf(scores), torch.ones(4, 4).triu(1).bool().expand(2, 4, 4))
+    assert torch.equal(scores.tril(), values["self"].tril()) and contents.masked("aten::gelu", values) is None
 
 
 def _as_if_recorded_here(original):
