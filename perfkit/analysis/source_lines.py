@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
-import numpy as np
 
 from perfkit.analysis.line_results import LineTime, SourceLine
 from perfkit.profile_names import CALLS_COMPILED, FIRST_LINE
@@ -39,14 +38,11 @@ def by_measure(facts: Mapping[str, Any], measure: str) -> list[SourceLine]:
     return _largest([(entry, entry[measure]) for entry in entries], unknown)
 
 
-def by_rows(facts: Mapping[str, Any], lines: Sequence[str], time: Sequence[float]) -> list[SourceLine]:
-    """The lines with the most `time` of some rows, whose `lines` are given ("" for unknown)."""
+def by_lines(facts: Mapping[str, Any], time: Mapping[str, float]) -> list[SourceLine]:
+    """The lines with the most `time` of some rows, which is given by line ("" for unknown)."""
     known = {entry["text"]: entry for entry in facts.get("lines") or []}
-    total: dict[str, float] = {}
-    for line, ns in zip(lines, time, strict=True):
-        total[line] = total.get(line, 0.0) + (ns if np.isfinite(ns) else 0.0)
-    unknown = total.pop("", 0.0)
-    return _largest([(known.get(line) or _parsed(line), ns) for line, ns in total.items()], unknown)
+    found = [(known.get(line) or _parsed(line), ns) for line, ns in time.items() if line]
+    return _largest(found, time.get("", 0.0))
 
 
 def longer(late: Mapping[str, Any], steps: int, others: Sequence[tuple[Mapping[str, Any], int]]) -> list[SourceLine]:

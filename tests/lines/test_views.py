@@ -130,7 +130,7 @@ def test_the_table_of_lines_accounts_for_all_kernels():
 
 def test_lines_of_the_kernel_table_that_the_facts_lack_are_read():
     text = "b.py:7 in h (calls compiled code)"
-    found = source_lines.by_rows(FACTS, ["b.py:9 in h", text, "c.py:1 in k (its first line)"], [1.0, 3.0, 1.0])
+    found = source_lines.by_lines({}, {"b.py:9 in h": 1.0, text: 3.0, "c.py:1 in k (its first line)": 1.0})
     assert [(one.line, one.function, one.exact, one.compiled, one.share) for one in found] == [
         (7, "h", False, True, 0.6), (9, "h", True, False, 0.2), (1, "k", False, False, 0.2),
     ]  # fmt: skip

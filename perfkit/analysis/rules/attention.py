@@ -237,12 +237,9 @@ MASK = Rule(
 
 
 def _spatial(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
-    of_losses = _class_first(case.text("operator"), case.text("name"), case.text("shapes"))
-    over = [
-        f == "softmax" and any(x in of_losses for _, x in tensors.shapes(text)[:1])
-        for f, text in zip(case.text("family"), case.text("shapes"), strict=True)
-    ]
-    rows: Booleans = case.named(lambda name: "SpatialSoftMax" in name) | np.array(over, bool)
+    of_losses = _class_first(case)
+    over = case.passing("shapes", lambda text: any(x in of_losses for _, x in tensors.shapes(text)[:1]))
+    rows: Booleans = case.named(lambda name: "SpatialSoftMax" in name) | over & case.is_in("family", ("softmax",))
     time = case.time(rows)
     if case.share(time) < _NOTABLE:
         return
@@ -265,14 +262,16 @@ def _spatial(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
     )
 
 
-def _class_first(operators: list[str], names: list[str], shapes: list[str]) -> set[tuple[int, ...]]:
+def _class_first(case: Case) -> set[tuple[int, ...]]:
     """Shapes (B, C, T) whose loss goes over C: cross_entropy hands them to nll_loss2d as (B, C, 1, T)."""
-    found = set[tuple[int, ...]]()
-    for operator, name, text in zip(operators, names, shapes, strict=True):
-        if "nll_loss2d" in operator or "nll_loss2d" in name:
-            found |= {(b, c, t) for x in (s for _, s in tensors.shapes(text)) if len(x) == 4 for b, c, one, t in [x]
-                      if one == 1}  # fmt: skip
-    return found
+    losses = case.passing("operator", _is_loss) | case.named(_is_loss)
+    shapes = case.text("shapes")
+    four = [x for text in {shapes[i] for i in np.flatnonzero(losses)} for _, x in tensors.shapes(text) if len(x) == 4]
+    return {(b, c, t) for b, c, one, t in four if one == 1}
+
+
+def _is_loss(name: str) -> bool:
+    return "nll_loss2d" in name
 
 
 _NOTABLE, _SLOW = 0.02, 0.5  # of the step; of the roof

@@ -216,8 +216,12 @@ class Case:
         """The source lines of some rows, by their time; without rows those with the most of `measure`."""
         if rows is None:
             return source_lines.by_measure(self.facts, measure)
-        lines, chosen = self.text("line"), np.flatnonzero(rows).tolist()
-        return source_lines.by_rows(self.facts, [lines[i] for i in chosen], self.judged.time[rows].tolist())
+        codes, lines = self.codes("line")
+        used, first, own = np.unique(codes[rows], return_index=True, return_inverse=True)
+        time = np.bincount(own, np.nan_to_num(self.judged.time[rows], posinf=0.0), len(used))
+        order = np.argsort(first)
+        names = [str(lines[i]) if i >= 0 else "" for i in used[order].tolist()]
+        return source_lines.by_lines(self.facts, dict(zip(names, time[order].tolist(), strict=True)))
 
     def lines_of_kernels(self, kernels: Sequence[str]) -> list[SourceLine]:
         """The source lines of the rows of these kernels, by short name."""
