@@ -10,7 +10,8 @@ interpreter ("python -m torch.distributed.run … ranks.py"). Compared are
     exit code
     counters         of Dynamo, of all processes that ended by Python's exit
     threads          of Python, alive when a process ends; hooks (sys.setprofile and settrace) and warnings' filters
-    left             after a complete recording no function of perfkit may stand in torch
+    left             after a complete recording (its last step is the one with source lines) no function of perfkit may
+                     stand in torch
     before, after    medians of step times before and after the recording, where the program writes them: seconds, one
                      a line, to the file that the environment variable UNHARMED_STEPS names
 
@@ -53,6 +54,7 @@ class Run:
     seen: dict[str, Any]  # what is compared, by its name
     steps: list[float] = field(default_factory=list)
     recorded: int = 0  # steps in the run folder
+    complete: bool = False  # the program did not end before the step with source lines, which is the last
     said: str = ""  # by perfkit
 
 
@@ -85,7 +87,7 @@ def run(words: Sequence[str], options: argparse.Namespace, captured: bool) -> Ru
 def _read(folder: Path, code: int, said: str) -> Run:
     records = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
     records = [record for record in records if record.pop("torch")]
-    recorded = _recorded(folder / "run")
+    recorded, complete = _recorded(folder / "run")
     left = sorted({name for record in records for name in record.pop("left")})
     names = ("counters", "threads", "hooks", "filters")
     seen: dict[str, Any] = {name: sorted((one[name] for one in records), key=json.dumps) for name in names}
@@ -93,23 +95,24 @@ def _read(folder: Path, code: int, said: str) -> Run:
     seen |= {"output": out, "errors": FRAME.sub("", errors), "exit code": code, "left": left}
     times = folder / "steps"
     steps = [float(line) for line in times.read_text().split()] if times.is_file() else []
-    return Run(code, seen, steps, recorded, said)
+    return Run(code, seen, steps, recorded, complete, said)
 
 
-def _recorded(folder: Path) -> int:
-    """The number of steps that the first process of a run folder recorded; 0 without one."""
+def _recorded(folder: Path) -> tuple[int, bool]:
+    """The number of steps that the first process of a run folder recorded, and whether the step with lines came too."""
     manifest = folder / "run.json"
     if not manifest.is_file():
-        return 0
-    backends = json.loads(manifest.read_text())["backends"]
-    return len(backends[0]["profiled_ns"]) if backends else 0
+        return 0, False
+    said = json.loads(manifest.read_text())
+    backends = said["backends"]
+    return len(backends[0]["profiled_ns"]) if backends else 0, "No source lines: the program ended" not in str(said)
 
 
 def compare(alone: Sequence[Run], captured: Sequence[Run], steps: int) -> tuple[dict[str, str], list[str]]:
     """Return what differs, each with how, and what differs alone as well; `steps` are a complete recording."""
     differences: dict[str, str] = {}
     unsteady = []
-    complete = all(one.recorded >= steps for one in captured)
+    complete = all(one.recorded >= steps and one.complete for one in captured)
     if not alone[0].code:  # perfkit documents that it exits with 1 where it recorded nothing
         for one in captured:
             one.seen["exit code"] = 0 if not one.recorded and one.code == 1 else one.code
