@@ -73,7 +73,7 @@ def by_profiler(path, number):
     """Names of the kernels of a call here, and us of them by torch.profiler: warm and cold, normal and zeros."""
     import torch
     from torch.profiler import ProfilerActivity, profile
-    from perfkit.replay import rebuilt, replay
+    from perfkit.replay import contents, rebuilt, replay
 
     found = recorded.Trace(path).by_kernel(number)
     chosen = replay.choose(found, "cuda", 1)
@@ -81,7 +81,7 @@ def by_profiler(path, number):
     flush = torch.empty(1 << 28, dtype=torch.int8, device="cuda")
     times, names = {}, []
     for kind in ("normal", "zeros"):
-        own = values if kind == "normal" else {n: replay._zeros(v) for n, v in values.items()}
+        own = values if kind == "normal" else contents.zeros(values)
         with torch.no_grad():
             call = rebuilt.call_of(chosen.recipe, rebuilt.fresh(chosen.recipe, own))
             for cache in ("warm", "cold"):

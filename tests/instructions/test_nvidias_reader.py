@@ -25,7 +25,7 @@ from tests.support.sweeps import rest
 SAMPLED = ("gh200-full-2025.1-3kernels", rest("a100-full-2025.1-3kernels"), rest("h100pcie-full-2025.1-3kernels"),
            rest("t4-full-2024.2-1kernel"))  # fmt: skip
 OWN = ("planted-conflict", rest("kernels-full"), rest("products-full"), *(rest(f"planted-{name}") for name in (
-       "atomics", "barrier", "barrier_healthy", "conflict_healthy", "stride", "uneven")))  # fmt: skip
+       "atomics", "barrier", "barrier_healthy", "conflict_healthy", "prologue", "stride", "uneven")))  # fmt: skip
 WITHOUT = ("rtx3050-basic-2025.1-1kernel", *(rest(name) for name in (
            "gh200-basic-2025.1-2kernels", "gh200-metricsonly-2025.1-3kernels", "gh200-rooflinechart-2025.1-3kernels",
            "gtx1660ti-basic-2022.4-4kernels", "kernels-basic", "kernels-metrics", "kernels-roofline", "products-graph",

@@ -1,4 +1,4 @@
-"""Kernels with a planted fault, captured on an H100: the first finding names the marked line, and its bound holds."""
+"""Kernels with a planted fault, captured on Hopper: the first finding names the marked line, and its bound holds."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ FAULTS = {
     "atomics": ("atomics", 44_096.0),
     "stride": ("uncoalesced", 54_368.0),
     "uneven": ("imbalance", 12_288.0),
+    "prologue": ("prologue", 77_728.0),
+    "product": ("tensor-idle", 229_184.0),
 }
 
 
@@ -24,7 +26,9 @@ def report(name: str) -> BackendReport:
     return profiles.backend(profiles.ncu(f"{name}.ncu-rep", "planted"))
 
 
-@pytest.mark.parametrize("name", ["conflict", "atomics", *map(rest, ("barrier", "stride", "uneven"))])
+@pytest.mark.parametrize(
+    "name", ["conflict", "atomics", *map(rest, ("barrier", "stride", "uneven", "prologue", "product"))]
+)
 def test_the_first_finding_names_the_planted_line(name: str) -> None:
     rule, healthy_ns = FAULTS[name]
     backend = report(name)
@@ -34,7 +38,9 @@ def test_the_first_finding_names_the_planted_line(name: str) -> None:
     assert backend.kernel_ns - healthy_ns <= found.saving_ns <= backend.kernel_ns
 
 
-@pytest.mark.parametrize("name", ["barrier_healthy", rest("conflict_healthy")])
+@pytest.mark.parametrize(
+    "name", ["barrier_healthy", *map(rest, ("conflict_healthy", "prologue_healthy", "product_healthy"))]
+)
 def test_the_healthy_twin_has_no_such_finding(name: str) -> None:
     rules = {reason.name for group in report(name).kernels for reason in group.reasons}
     assert not rules & {rule for rule, _ in FAULTS.values()}

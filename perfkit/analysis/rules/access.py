@@ -112,9 +112,9 @@ def _tensor_idle(rule: Rule, g: Group, c: Counters) -> Reason | None:
 
 
 def _product_inside(rule: Rule, g: Group, c: Counters) -> Reason | None:
-    """A product that no name says. What memory and caches are busy with stays, whichever unit multiplies."""
-    moving = [busy for level, busy in c.busy.items() if level != "multiprocessors"]
-    if c.code is None or not moving or g.time_ns < TOO_SHORT_NS * g.count:
+    """A product that no name says. Device memory stays as busy; matrix units also read the caches less."""
+    busy = c.busy.get("DRAM")
+    if c.code is None or busy is None or g.time_ns < TOO_SHORT_NS * g.count:
         return None
     share = sum(products(c.code)) / (sum(one.counts.get(EXECUTED, 0.0) for one in c.code.instructions) or 1.0)
     if share < _PRODUCTS:
@@ -123,7 +123,7 @@ def _product_inside(rule: Rule, g: Group, c: Counters) -> Reason | None:
         label=f"tensor pipe idle ({percent(c.tensor_active or 0.0)})",
         text=f"{percent(share)} of its instructions add products of values that it loads and reuses, on the vector "
         f"units; the tensor pipe was active in {percent(c.tensor_active or 0.0)} of the cycles",
-        saving_ns=g.time_ns * max(0.0, 1 - max(moving)),
+        saving_ns=g.time_ns * max(0.0, 1 - busy),
         lines=lines(c, products),
     )
 
@@ -171,7 +171,7 @@ RULES = (
         "at least a third of its instructions add products of two loaded values, and each value is used at least "
         "twice (needs SourceCounters).",
         "Its time less that of its FLOP at the matrix units' ceiling, or of its bytes, whichever is longer; of a "
-        "kernel of one's own, less the share of the time in which memory or a cache is busiest.",
+        "kernel of one's own, less the share of the time in which device memory is busy.",
         ("Where the precision allows, use TF32 (torch.set_float32_matmul_precision('high')), bf16 or fp16.",),
         "`torch.backends.cuda.matmul.allow_tf32` is off by default.",
         explained, _tensor_idle, rank=70,

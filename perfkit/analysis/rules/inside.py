@@ -93,7 +93,10 @@ def _barrier(rule: Rule, g: Group, c: Counters) -> Reason | None:
 
 
 def _prologue(rule: Rule, g: Group, c: Counters) -> Reason | None:
-    """With as many blocks as fit at once, each of which does several parts, all but the first wave's prologues go."""
+    """Blocks that do several parts each, as many as fit at once, have one prologue, and what follows overlaps it.
+
+    A planted kernel of 16 waves, 51 % before its loop, took 49 % less of its time so: more than all waves' but one's.
+    """
     code = _judged(g, c)
     if code is None:
         return None
@@ -101,12 +104,11 @@ def _prologue(rule: Rule, g: Group, c: Counters) -> Reason | None:
     share = faults.share(code, waits)
     if share < _PROLOGUE:
         return None
-    goes = share * (1 - 1 / c.waves) if c.waves and c.waves > 1 else share
     several = f", in each of {c.waves:,.1f} waves of blocks" if c.waves and c.waves > 1 else ""
     return rule.reason(
         label=f"prologue, {percent(share)} of its warps' time",
         text=f"{percent(share)} of the warps' time pass before its first loop{several}",
-        saving_ns=min(goes * g.time_ns, _all_but_the_roof(g, c)),
+        saving_ns=min(share * g.time_ns, _all_but_the_roof(g, c)),
         lines=lines(c, lambda _: waits),
     )
 
@@ -152,7 +154,7 @@ RULES = (
         "Each block reads its parameters, computes addresses and waits for its first data before its loop begins.",
         "At least a fifth of the warps' samples are before the first instruction that runs more often than the "
         "kernel's first one, and at most a quarter of its instructions, sectors and wavefronts. Needs SourceCounters.",
-        "The share of these samples, of several waves of blocks all but one wave's; at most what is left to its roof.",
+        "The share of these samples, at most what is left to its roof.",
         ("As many blocks as fit at once, each of which does several tiles (a persistent kernel); the first loads "
          "before other address arithmetic; fewer integer divisions; programmatic dependent launch, which starts the "
          "prologue while the kernel before it ends.",),
