@@ -13,6 +13,7 @@ import numpy as np
 
 from perfkit.analysis import tensors
 from perfkit.analysis.roofline.roof import Reals
+from perfkit.columns import matching
 from perfkit.hardware.ceilings import Ceilings
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def weight_bytes(frame: pd.DataFrame) -> Reals | None:
 
     None where that is not known of nearly all products, such as batched ones, whose second matrix may be no weight.
     """
-    return _operands(frame, (frame["family"] == "matmul").to_numpy(bool) & ~_attends(frame), _weight)
+    return _operands(frame, np.asarray(frame["family"] == "matmul", bool) & ~_attends(frame), _weight)
 
 
 def cache_bytes(frame: pd.DataFrame) -> Reals | None:
@@ -42,16 +43,15 @@ def cache_bytes(frame: pd.DataFrame) -> Reals | None:
 
 def _attends(frame: pd.DataFrame) -> np.ndarray:
     """Return the rows inside a call of attention; a multi-head one has weights of its own."""
-    names = frame["operator"].astype(object).where(frame["operator"].notna(), "")
-    called = names.map(lambda name: "attention" in name and "multi_head" not in name)
-    return (frame["family"] == "attention").to_numpy(bool) | called.to_numpy(bool)
+    called = matching(frame["operator"], lambda name: "attention" in name and "multi_head" not in name)
+    return np.asarray(frame["family"] == "attention", bool) | called
 
 
 def _helps(frame: pd.DataFrame) -> np.ndarray:
     """Return the rows whose work is known and has no product in it; Inductor's kernels are not among them."""
     flop = frame[[name for name in frame.columns if name.startswith("flop_") and name != "flop_origin"]].to_numpy(float)
     product = frame[[name for name in frame.columns if name.startswith(_MATRIX)]].to_numpy(float)
-    generated = frame["name"].astype(str).str.startswith(_GENERATED).to_numpy(bool)
+    generated = matching(frame["name"], lambda name: name.startswith(_GENERATED))
     return np.isfinite(flop).any(axis=1) & ~(product > 0).any(axis=1) & ~generated
 
 
