@@ -28,7 +28,7 @@ from perfkit.statistics.verdicts import ALONE, RESOLUTION
 # One launch that contradicts all others leaves p at 0.00071 of twenty, enough for ten tests with the last look's share.
 FIRST_LAUNCHES = 20
 EARLY = 8  # the fewest launches whose least p, 1/128, is a verdict at its share of 2 %
-# The least p of twelve, 1/2048, leaves room for eight families of equal times beside one that differs.
+# The least p of twelve, 1/2048, leaves room for eight families of equal times next to one that differs.
 MORE = 4
 SHARES = (0.40, 0.24, 0.36)
 FAR = 0.05  # from equal: of a step that is nearer the parts are of interest, and they may need more launches
@@ -78,7 +78,7 @@ class Plan:
 
 
 def why(launches: Sequence[Launch], sides: int, plan: Plan, seconds: float, parts: settled.Parts | None = None) -> str:
-    """Why to stop now; "" to go on. Without `parts`, steps near each other are no reason."""
+    """Return why to stop now; "" to go on. Without `parts`, steps near each other do not stop it."""
     n = len(launches)
     if plan.precision is None and n >= plan.launches:
         return f"{n} launches, as planned"
@@ -92,7 +92,7 @@ def why(launches: Sequence[Launch], sides: int, plan: Plan, seconds: float, part
 
 
 def _at_look(launches: Sequence[Launch], sides: int, plan: Plan, parts: settled.Parts | None) -> str:
-    """What is known by now, where that ends it; "" where it does not."""
+    """Return the reason to end at this look; "" to go on."""
     share = plan.share(len(launches))
     shifts = [ranks.paired(one, 1 - (1 - LEVEL) * share) for one in _log_ratios(launches, sides)]
     adjusted = holm([min(1.0, shift.p / share) for shift in shifts])

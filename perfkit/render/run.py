@@ -1,4 +1,4 @@
-"""What the report of a run shows of all backends together: speed, phases of generating tokens, ranks, shared rows."""
+"""Sections of a run that show all backends together: speed, phases of generating tokens, ranks, shared rows."""
 
 from __future__ import annotations
 

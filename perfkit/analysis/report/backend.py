@@ -213,7 +213,7 @@ def _with_kernels(
 
 
 def _counted(frame: pd.DataFrame, codes: Integers, kernels: list[Group], table: KernelTable) -> list[Advice]:
-    """Give `kernels` the reasons that their counters tell; return NVIDIA's advice on them."""
+    """Give `kernels` the reasons that their counters give; return NVIDIA's advice on them."""
     from perfkit.analysis.report import nvidia
     from perfkit.analysis.roofline import counters
 

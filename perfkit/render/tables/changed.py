@@ -1,4 +1,4 @@
-"""What changed between the two sides of a comparison: phases of serving, source lines, and lines inside kernels."""
+"""Changes between the two sides of a comparison: phases of serving, source lines, lines inside kernels."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from perfkit import units
-from perfkit.compare.results import Pair, PhasePair, Tested
+from perfkit.compare.results import Change, CodeChange, Pair, PhasePair, Tested
 from perfkit.render.cells import Cell, Column, Table, clean, column_scale, figures, table, words
 from perfkit.statistics.verdicts import BETTER, UNKNOWN, WORSE
 
@@ -56,18 +56,25 @@ def _span(low: float | None, high: float | None) -> str:
     return units.ABSENT if low is None or high is None else f"{low - 1:+.1%} to {high - 1:+.1%}"
 
 
+def _times(pair: Pair, rows: Sequence[Change | CodeChange]) -> tuple[Column, Column]:
+    """The time of each row on both sides, in one unit."""
+    scale = column_scale([value for row in rows for value in (row.first_ns, row.second_ns)], "ns")
+    return (
+        figures(clean(pair.first, 24), [row.first_ns for row in rows], "ns", scale=scale),
+        figures(clean(pair.second, 24), [row.second_ns for row in rows], "ns", scale=scale),
+    )
+
+
 def changed_lines(pair: Pair, about: str = "", limit: int | None = None) -> Table | None:
     """The lines whose time on the host changed between two sides by `_CHANGED` of all; None where none is known."""
     whole = max(sum(line.first_ns or 0.0 for line in pair.lines), sum(line.second_ns or 0.0 for line in pair.lines))
     rows = [line for line in pair.lines if abs(line.difference_ns) >= _CHANGED * whole > 0][:limit]
     if not rows:
         return None
-    scale = column_scale([value for row in rows for value in (row.first_ns, row.second_ns)], "ns")
     return table(
         f"Lines that changed{about}",
         words("line", [row.key for row in rows], name=True),
-        figures(clean(pair.first, 24), [row.first_ns for row in rows], "ns", scale=scale),
-        figures(clean(pair.second, 24), [row.second_ns for row in rows], "ns", scale=scale),
+        *_times(pair, rows),
         words("code", [row.shapes for row in rows], priority=2, least=20),
         notes=[
             "The host's time of the profiled steps; a line is known by its text. Whether a change is more than noise, "
@@ -81,13 +88,11 @@ def changed_code(pair: Pair, about: str = "", limit: int | None = None) -> Table
     rows = pair.code[:limit]
     if not rows:
         return None
-    scale = column_scale([value for row in rows for value in (row.first_ns, row.second_ns)], "ns")
     return table(
         f"Inside kernels{about}",
         words("kernel", [row.kernel for row in rows], name=True),
         words("at", [row.where for row in rows]),
-        figures(clean(pair.first, 24), [row.first_ns for row in rows], "ns", scale=scale),
-        figures(clean(pair.second, 24), [row.second_ns for row in rows], "ns", scale=scale),
+        *_times(pair, rows),
         words("code", [row.code for row in rows], priority=2, least=20),
         notes=[
             "The share of the samples times the duration of the longest launch. Two profiles of the same program "

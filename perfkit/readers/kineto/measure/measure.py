@@ -135,7 +135,7 @@ def _activities(events: Events, placed: Placed, launches: Launches, on_gpu: GpuS
 
 
 def _replays(events: Events, launches: Launches, known: Known) -> captured.Replayed | None:
-    """What traces of the captures of CUDA graphs say of each activity of a replay: perfkit's own, else an engine's."""
+    """Return what captures of CUDA graphs say of each activity of a replay: perfkit's captures, else an engine's."""
     host, device, costs, declared = events.host, events.device, known.costs, known.declared
     captures = captured.read_captures(known.captures, costs, declared, known.matmul_precision)
     return captured.find_replayed(host, device, launches, captures, costs) or engine_captures.find(
