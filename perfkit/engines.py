@@ -1,6 +1,7 @@
 """The names that serving engines give the ranges of their iterations, and what an iteration served.
 
 vLLM         execute_context_2(512)_generation_30(30)                      requests (tokens), prompts and further tokens
+             execute_context_1(888_788544)_generation_0(0)                 a further sum of the tokens, not used
              execute_542_context_2(sq512sk512…)_generation_30(sq30sk9000…)  sq: tokens, sk: tokens that they attend to
 SGLang       step[DECODE bs=32], step[EXTEND bs=15 toks=15360]
 TensorRT-LLM [Executor] _forward_step 12: 2 ctx reqs, 512 ctx tokens, 30 gen reqs
@@ -42,7 +43,7 @@ class Iteration(NamedTuple):
         return sum(value is not None for value in self)
 
 
-_COUNTED = re.compile(r"execute_context_(\d+)\((\d+)\)_generation_(\d+)\((\d+)\)")
+_COUNTED = re.compile(r"execute_context_(\d+)\((\d+)(?:_\d+)?\)_generation_(\d+)\((\d+)(?:_\d+)?\)")
 _SUMMED = re.compile(r"execute_\d+_context_(\d+)\(sq(\d+)sk(\d+)\w*\)_generation_(\d+)\(sq(\d+)sk(\d+)\w*\)")
 _SGLANG = re.compile(r"step\[(\w+)((?: \w+=\d+)*)\]")
 _TENSORRT = re.compile(r"\[Executor\] _forward_step(?: \d+)?: (\d+) ctx reqs, (?:(\d+) ctx tokens, )?(\d+) gen reqs")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+import math
 import re
 import sqlite3
 from collections import Counter
@@ -133,7 +134,8 @@ def of_report(path: Path) -> dict[str, Any]:
     times = [action.metric_by_name("gpu__time_duration.sum") for action in actions]
     found: dict[str, Any] = {"kernels": len(actions)}
     if all(time is not None and time.has_value() for time in times):
-        found["kernel_ns"] = sum(time.as_double() for time in times)
+        known = [time.as_double() for time in times]  # NaN of a kernel whose measurement failed
+        found["kernel_ns"] = sum(ns for ns in known if not math.isnan(ns))
     return found
 
 

@@ -18,7 +18,6 @@ _MEASURES = {
     "list-to-tensor": "list_ns",
     "gpu-idle": "idle_ns",
     "cuda-allocation": "idle_ns",
-    "slow-operator": "idle_ns",
     "data": "loading_ns",
     "overhead": "between_ns",
     "low-clock": "",

@@ -33,7 +33,8 @@ def _family(name: str, words: str, parts: str = "", **patterns: str) -> _Family:
 _KERNELS = (
     _family("collective", "nccl rccl gloo msccl nvshmem oneccl allreduce all_reduce allgather all_gather reducescatter "
             "reduce_scatter alltoall all_to_all cross_device_reduce one_shot two_shot multimem userbuffers "
-            "moea2a epdispatch epcombine lamport", deep_ep="deep_ep::(?!layout)"),
+            "moea2a epdispatch epcombine lamport", deep_ep="deep_ep::(?!layout)",
+            node=r"\bint(er|ra)node(_ll)?::"),  # DeepEP's, in other namespaces too
     _family("copy", "memcpy dma_request copybuffer cupy_copy direct_copy catarray bfloat16_copy float16_copy "
             "genericreformat copyvectorized copypacked permutationkernel subtensoropwithcast subtensoropwithtransform "
             "reshape_and_cache concat_and_cache kv_buffer kv_cache_kernel gather_cache gather_and_upconvert_cache "
@@ -69,7 +70,8 @@ _KERNELS = (
     _family("convolution", "wgrad dgrad implicit_gemm winograd im2col col2im im2d2col col2im2d vol2col igemm_fwd "
             "igemm_bwd igemm_wrw icudnn computeoffsets xmma_fprop", conv="conv(?!ert|ersion)",
             cudnn_=r"cudnn_.*fprop|(884|1688|16816|[sh])cudnn_", xdlops="xdlops_(bwd|fwd)_"),
-    _family("elementwise", "rotary mrope biasrope ropekernel apply_rope ropequant", rope=r"(?<![a-z])rope(_|\b)"),
+    _family("elementwise", "rotary mrope biasrope ropekernel apply_rope ropequant transform_bias_rescale",
+            rope=r"(?<![a-z])rope(_|\b)"),
     _family("embedding", "embedding encoder_forward encoder_backward wpe_backward compute_grad_weight krn_partial "
             "sum_and_scatter", wte=r"\bwte"),
     _family("matmul", "gemm gemv cublas rocblas splitk ampere_ volta_ turing_ hopper_ xmma matmul nvjet cijk_ 16816 "

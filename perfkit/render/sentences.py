@@ -9,7 +9,7 @@ from perfkit import units
 from perfkit.analysis.line_results import LineTime, SourceLine
 from perfkit.analysis.results import Advice, BackendReport, Finding, Missing, Report
 from perfkit.analysis.roofline_results import Roof
-from perfkit.analysis.words import capital, percent
+from perfkit.analysis.words import apart, capital, percent
 from perfkit.profile_names import doubt
 from perfkit.render.cells import clean
 
@@ -72,7 +72,7 @@ def coverage(backend: BackendReport) -> str:
         more = f" and {len(names) - 5} more" if len(names) > 5 else ""
         own = any("aten::" not in name for name in names)  # a kernel or an operator that is not PyTorch's
         hint = " (perfkit.register_cost gives them one)" if own else ""
-        text += f" Without a cost: {', '.join(clean(name, 60) for name in names[:5])}{more}{hint}."
+        text += f" Without a cost: {', '.join(clean(name, 60) for name in apart(names[:5], 60))}{more}{hint}."
     return f"{text} {clean(backend.coverage.not_judged, SENTENCE)}".strip()
 
 

@@ -102,6 +102,19 @@ def test_copies_count_by_what_nothing_covers() -> None:
     assert "pin_memory=True" in finding.remedy
 
 
+@pytest.mark.parametrize(
+    ("steps", "said"), [(1, "3 copies a step take"), (3, "1 copy a step takes"), (4, "0.75 copies")]
+)
+def test_copies_are_counted_by_step(steps: int, said: str) -> None:
+    """There were `1 copies a step`, and three copies in eight steps were `0 copies`."""
+    name = "Memcpy HtoD (Pageable -> Device)"
+    copy = {**KERNEL, "name": name, "kind": "memcpy", "duration_ns": 500e3}
+    rows = [{**copy, "order": at, "start_ns": at * 1e6, "step": min(at, steps - 1)} for at in range(3)]
+    facts = {"steps": steps, "step_ns": [1e6] * steps, "busy_ns": [500e3] * steps, "gaps": []}
+    made = analyse_table(table.build(rows, facts=facts), None, "x.parquet").backends[0]
+    assert found(made)["copies-htod"].title.startswith(f"{name}: {said}")
+
+
 def test_collectives_count_by_what_nothing_covers() -> None:
     ring = {"name": "ncclDevKernel_AllReduce", "family": "collective", "start_ns": 500e3, "duration_ns": 500e3}
     made = trace([{"start_ns": 0.0, "duration_ns": 900e3, "stream": 7}, {**ring, "stream": 9}], {}, 1e6)

@@ -128,6 +128,17 @@ def test_a_real_report_says_what_it_does_not_judge() -> None:
     assert "1 kernel call (291.5 µs, 19 % of the kernel time) is not judged" in of_basic
 
 
+def test_kernels_without_a_cost_read_apart() -> None:
+    """The instances of one template were listed twice with the same text."""
+    backend = profiles.backend(profiles.ncu("full.raw.csv"))
+    assert backend.coverage is not None
+    names = [f"void at::native::vectorized_elementwise_kernel<4, {one}Functor, std::array<char*, 3>>" for one in "AB"]
+    known = msgspec.structs.replace(backend, coverage=msgspec.structs.replace(backend.coverage, uncosted=names))
+    listed = sentences.coverage(known).partition("Without a cost: ")[2].partition(" (perfkit.register_cost")[0]
+    assert "AFunctor" in listed and "BFunctor" in listed
+    assert all(len(name) <= 60 for name in listed.split(", void "))
+
+
 @pytest.mark.parametrize(("names", "hint"), [(["scale_all", "aten::mm"], True), (["aten::mm"], False)])
 def test_a_kernel_of_ones_own_without_a_cost_is_named_with_the_way_to_give_it_one(names: list[str], hint: bool) -> None:
     backend = profiles.backend(profiles.ncu("full.raw.csv"))

@@ -43,6 +43,8 @@ KERNELS = {
     "collective": (
         "void deep_ep::internode_ll::combine<true, 7168, 9>(void*)",
         "void deep_ep::intranode::cached_notify_combine<8>(void**)",
+        "void dpsk::ep::internode::combine<false, 8, __nv_bfloat16, 8, 2>(int4*, float*)",
+        "void dpsk::ep::internode::cached_notify<false>(int, int, int)",
         "void flashinfer::trtllm_allreduce_fusion::allreduce_fusion_kernel_oneshot_lamport<(flashinfer::trtll"
         "m_allreduce_fusion::AllReduceFusionPattern)1, __nv_bfloat16, 8, false, false>(int)",
         "moeA2ADispatchKernel",
@@ -92,6 +94,7 @@ KERNELS = {
         "void vllm::act_and_mul_kernel<c10::BFloat16, &(c10::BFloat16 vllm::silu_kernel<c10::BFloat16>(c10::B"
         "Float16 const&)), true>(c10::BFloat16*, c10::BFloat16 const*, int)",
         "void vllm::cvt_fp16_to_fp4<__nv_bfloat16, false>(int, int, __nv_bfloat16 const*)",
+        "void at::native::(anonymous namespace)::transform_bias_rescale_qkv_kernel<float, float, true>(int)",
         "void vllm::dynamic_per_token_scaled_fp8_quant_kernel<c10::BFloat16, c10::Float8_e4m3fn>(int)",
         "void flashinfer::BatchQKApplyRotaryPosIdsCosSinCacheHeadParallelismKernel<true, 128u, 8u, 16u, __nv_"
         "bfloat16, long>(int)",

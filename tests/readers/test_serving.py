@@ -17,6 +17,8 @@ from tests.support.readers.traces import Event, event, mark, write
 NAMES = {
     "execute_context_2(512)_generation_30(30)": Iteration(2, 30, 512, 30),
     "execute_context_0(0)_generation_0(0)": Iteration(0, 0, 0, 0),
+    "execute_context_1(888_788544)_generation_0(0)": Iteration(1, 0, 888, 0),
+    "execute_context_1(512_262144)_generation_3(3_3)": Iteration(1, 3, 512, 3),
     "execute_32_context_0(sq0sk0sqsq0sqsk0)_generation_32(sq32sk55086sqsq32sqsk55086)": Iteration(0, 32, 0, 32, 55_086),
     "execute_8192_context_9(sq8155sk8430sqsq7475785sqsk7671310)_generation_37(sq37sk34489sqsq37sqsk34489)": Iteration(
         9, 37, 8155, 37, 8430 + 34_489

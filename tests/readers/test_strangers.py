@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
+import sys
 import types
 from pathlib import Path
 from typing import Any
@@ -66,6 +68,27 @@ def test_a_witness_of_operators_counts_threads_apart(tmp_path: Path) -> None:
     events = [traces.op("a", 0, 10), traces.op("b", 2, 5), traces.op("c", 8, 12, tid=2)]
     found = witnesses.of_file(traces.write(tmp_path / "t.json", events))
     assert found == {"operators_ns": pytest.approx(14_000)}
+
+
+class _Report:
+    """A report of Nsight Compute of one range, as NVIDIA's package gives it: kernels of these durations."""
+
+    def __init__(self, durations: list[float]) -> None:
+        times = [types.SimpleNamespace(has_value=lambda: True, as_double=lambda ns=ns: ns) for ns in durations]
+        self._actions = [types.SimpleNamespace(metric_by_name=lambda _, time=time: time) for time in times]
+
+    def __len__(self) -> int:
+        return 1
+
+    def range_by_idx(self, _: int) -> list[types.SimpleNamespace]:
+        return self._actions
+
+
+def test_a_witness_of_a_report_leaves_out_a_kernel_whose_measurement_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The duration of such a kernel is NaN; the others have theirs."""
+    package = types.SimpleNamespace(load_report=lambda _: _Report([16_448.0, math.nan, 3_232.0]))
+    monkeypatch.setitem(sys.modules, "ncu_report", package)
+    assert witnesses.of_report(Path("x.ncu-rep")) == {"kernels": 3, "kernel_ns": 19_680.0}
 
 
 @pytest.mark.parametrize(

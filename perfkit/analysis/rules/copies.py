@@ -9,6 +9,7 @@ from perfkit.analysis.results import Finding
 from perfkit.analysis.rules.base import ON_A_GPU, ON_BOTH, Case, Rule
 from perfkit.analysis.rules.idle import waiting
 from perfkit.analysis.step_results import COLLECTIVE, COPY, Exposed
+from perfkit.analysis.words import number
 
 
 def _collectives(rule: Rule, case: Case) -> Iterator[Finding]:
@@ -17,8 +18,8 @@ def _collectives(rule: Rule, case: Case) -> Iterator[Finding]:
         return
     for one in case.report.exposed:
         if one.kind == COLLECTIVE:
-            many = "collective{} takes" if round(one.count) == 1 else "collectives{} take"
-            title = f"{one.count:,.0f} {many.format(case.a_step)} {units.text(one.time_ns, 'ns')}"
+            many = "collective{} takes" if one.count == 1 else "collectives{} take"
+            title = f"{number(one.count)} {many.format(case.a_step)} {units.text(one.time_ns, 'ns')}"
             yield from _uncovered(rule, case, one, title, ".")
 
 
@@ -28,7 +29,9 @@ def _copies(rule: Rule, case: Case) -> Iterator[Finding]:
         way = copy.name.split()[1].lower() if copy.kind == COPY and " " in copy.name else ""
         if rule.name == f"copies-{way}":
             rate = rates.get(copy.name)
-            title = f"{copy.name}: {copy.count:,.0f} copies{case.a_step} take {units.text(copy.time_ns, 'ns')}"
+            many = "copy{} takes" if copy.count == 1 else "copies{} take"
+            counted = f"{number(copy.count)} {many.format(case.a_step)}"
+            title = f"{copy.name}: {counted} {units.text(copy.time_ns, 'ns')}"
             yield from _uncovered(rule, case, copy, title, f"; they move {units.text(rate, 'B/s')}." if rate else ".")
 
 

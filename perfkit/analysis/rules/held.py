@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from perfkit import units
+from perfkit.analysis.line_results import SourceLine
 from perfkit.analysis.results import Finding
 from perfkit.analysis.rules.base import ON_A_GPU, Case, Rule
 from perfkit.analysis.words import number
@@ -14,6 +15,7 @@ from perfkit.profile_names import NO_EFFECT, effect_of_call
 _MUCH = 0.02  # of the step
 _USUAL_NS = 50_000.0  # without a kernel for each launch: more is not launching alone
 _SEVERAL = 20  # launches a call: with fewer it is not launching that takes LONG_CALL_NS
+_MOST = 0.8  # of the idle time: its lines are those of what took it
 _ON_THE_HOST = "Make the data on the GPU (device='cuda'), or ahead, in the workers of a DataLoader."
 _LATER = "Profile later steps: leave the first one out (perfkit capture --warmup, or wait= of torch.profiler.schedule)."
 _EQUAL = (
@@ -71,7 +73,18 @@ def _held(rule: Rule, case: Case) -> Iterator[Finding]:
             took,
             min(took, left),
             remedy=remedy,
+            lines=_lines(case, one),
         )
+
+
+def _lines(case: Case, one: dict[str, Any]) -> list[SourceLine]:
+    """Return the lines that call an operator of `held_by`, by its kernels; where it has none and most of the GPU's idle
+    time is its own, those of that time. Others are not its lines."""
+    rows = case.is_in("operator", (one["operator"],))
+    if rows.any():
+        return case.lines_of(rows, "")
+    idle = sum(gap.time_ns for gap in case.report.accounting.gaps) if case.report.accounting else 0.0
+    return case.lines_of(None, "idle_ns") if case.per_step(one["ns"]) >= _MOST * idle else []
 
 
 def _cause(case: Case, one: dict[str, Any]) -> tuple[str, str]:

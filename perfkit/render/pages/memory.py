@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 
 from perfkit import units
 from perfkit.memory.results import DeviceMemory, MemoryReport, Moment, Owner, Part, Remedy
@@ -118,7 +119,7 @@ def owners_table(moment: Moment, title: str, limit: int | None = None) -> Table:
     rows = moment.owners[: limit or _MOST]
     return table(
         title,
-        words("owner", [_name(owner) for owner in rows], name=True),
+        words("owner", _names(rows), name=True),
         words("kind", [owner.kind for owner in rows]),
         figures("size", [float(owner.bytes) for owner in rows], "iB"),
         figures("share", [owner.bytes / max(moment.allocated, 1) for owner in rows], "%"),
@@ -126,6 +127,17 @@ def owners_table(moment: Moment, title: str, limit: int | None = None) -> Table:
         words("line", [line(owner) or owner.function for owner in rows], priority=1, least=24),
         in_text=OWNERS,
     )
+
+
+def _names(rows: Sequence[Owner]) -> list[str]:
+    """The names of owners; of those of one name and kind with what allocated."""
+    alike = Counter((owner.kind, owner.name) for owner in rows)
+    return [
+        f"{owner.name}: {owner.function}"
+        if owner.name and owner.function and alike[owner.kind, owner.name] > 1
+        else _name(owner)
+        for owner in rows
+    ]
 
 
 def _name(owner: Owner) -> str:
