@@ -10,12 +10,13 @@ import numpy as np
 from perfkit.memory import remedies
 from perfkit.memory.failure import of_failure
 from perfkit.memory.kinds import Kinds, StackFacts, kinds_of
-from perfkit.memory.lifetimes import Allocations, allocated_over_time, allocations, reserved_over_time
+from perfkit.memory.lifetimes import BEFORE, Allocations, allocated_over_time, allocations, reserved_over_time
 from perfkit.memory.moments import course, moment
-from perfkit.memory.phases import OPTIMIZER, line_of
-from perfkit.memory.records import FAILED, PENDING, Device, Frame, Snapshot
+from perfkit.memory.phases import line_of, of_torch_optim, table
+from perfkit.memory.records import ALLOC, FAILED, FREE, FREED, PENDING, Device, Frame, Snapshot
 from perfkit.memory.results import DeviceMemory, Failure, MemoryReport, Moment, Unused
 
+TOLD = 0.1  # of the peak that is told of as allocated before
 NO_STACKS = (
     "No stacks were recorded, so nothing says what an allocation is for: "
     "torch.cuda.memory._record_memory_history() before the first one records them."
@@ -25,7 +26,14 @@ ROUNDED = (
     "Blocks that were freed before the end count with their sizes rounded up to 512 bytes, as the allocator does: "
     "{share:.1%} of the peak. What it left unsplit of larger blocks is unknown."
 )
+EARLIER = (
+    "{share:.1%} of the peak was there before the first event and has no stack: "
+    "torch.cuda.memory._record_memory_history() before the model is built, with room for all events, records it."
+)
 DIFFERS = "The blocks add up to {blocks:,} bytes, and the segments say {segments:,}: the snapshot is not whole."
+EXCEEDS = (
+    "At the peak more is allocated than reserved: the snapshot lacks events, or its parts are of different programs."
+)
 
 
 def analyse(snapshots: Sequence[Snapshot], title: str) -> MemoryReport:
@@ -63,7 +71,7 @@ def device_memory(snapshot: Snapshot, device: Device) -> DeviceMemory:
         failures=_failures(snapshot, device, held, reserved),
     )
     made.notes = _notes(snapshot, device, found, made, highest - 1)
-    optimizes = facts.phase[found.stack] == OPTIMIZER if facts else np.zeros(len(found), bool)
+    optimizes = table(snapshot.stacks, of_torch_optim)[found.stack]
     made.remedies = remedies.of_device(found, kinds, count, optimizes, made)
     if made.failures:
         made.remedies = [*of_failure(snapshot, trace, facts, made), *made.remedies]
@@ -109,13 +117,18 @@ def _notes(snapshot: Snapshot, device: Device, found: Allocations, made: DeviceM
     notes = []
     if not any(snapshot.stacks):
         notes.append(NO_STACKS)
-    if not made.events:
+    if not np.isin(device.trace.action, (ALLOC, FREE, FREED)).any():
         notes.append(NO_EVENTS)
     alive = found.alive_at(peak)
+    earlier = int(found.size[alive & (found.begin == BEFORE) & (found.stack == 0)].sum())
+    if any(snapshot.stacks) and earlier >= TOLD * made.peak.allocated > 0:
+        notes.append(EARLIER.format(share=earlier / made.peak.allocated))
     rounded = int(found.size[alive & ~found.exact].sum())
     if rounded:
         notes.append(ROUNDED.format(share=rounded / max(made.peak.allocated, 1)))
     assert made.end is not None
     if device.segments and made.end.allocated != device.allocated:
         notes.append(DIFFERS.format(blocks=made.end.allocated, segments=device.allocated))
+    if device.segments and made.peak.allocated > (made.peak.reserved or 0):
+        notes.append(EXCEEDS)
     return notes

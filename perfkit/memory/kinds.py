@@ -14,7 +14,7 @@ import numpy as np
 
 from perfkit.memory import phases
 from perfkit.memory.lifetimes import BEFORE, Allocations
-from perfkit.memory.records import FAILED, Known, Stack, Trace
+from perfkit.memory.records import FAILED, FREE, FREED, OTHER, Known, Stack, Trace
 
 KINDS = (
     "parameters", "buffers", "gradients", "optimizer state", "activations", "inputs", "temporaries", "workspaces",
@@ -42,8 +42,8 @@ class Kinds:
 class StackFacts:
     """Facts about each stack, a column each: the phase of a program, and what else a stack says of an allocation.
 
-    `unseen` is the phase of events without a stack. The thread of backward passes has no frames of Python's: where
-    others have some, it is the one without.
+    `unseen` is the phase of events without a stack, where other events have one. The thread of backward passes has no
+    frames of Python's: where others have some, it is the one without.
     """
 
     phase: Any
@@ -101,11 +101,19 @@ class _Passes:
 
     def __init__(self, facts: StackFacts, trace: Trace) -> None:
         self.of_stack = facts.phase
-        phase = np.where(trace.stack == 0, facts.unseen, self.of_stack[trace.stack])
         self.count = len(trace)
-        self.failed = bool((trace.action == FAILED).any())
+        self.unseen = facts.unseen if trace.stack.any() else phases.UNKNOWN
+        says = _says(trace)
+        latest = np.maximum.accumulate(np.where(says, np.arange(self.count), -1))
+        phase = np.where(trace.stack == 0, self.unseen, self.of_stack[trace.stack])[latest]
+        phase[latest < 0] = phases.UNKNOWN
+        self.failures = np.flatnonzero(trace.action == FAILED)
         self.backward = _runs(phase == phases.BACKWARD)
         self.optimizer = _runs(phase == phases.OPTIMIZER)
+
+    def failed_in(self, begin: Any, end: Any) -> Any:
+        """A mask of those during which an allocation failed: its program gave up what it was about."""
+        return np.searchsorted(self.failures, end) > np.searchsorted(self.failures, begin)
 
     def begun_after(self, moment: Any) -> Any:
         """The first backward pass that begins after each moment: its number."""
@@ -125,6 +133,15 @@ class _Passes:
         return (number >= 0) & (np.append(self.backward[1], -1)[number] >= moment)
 
 
+def _says(trace: Trace) -> Any:
+    """Return a mask of the events whose stacks, or the lack of one, say what the program does.
+
+    The others belong to the event before: a snapshot's has no stack, and with `context="alloc"` a free has none.
+    """
+    frees = np.isin(trace.action, (FREE, FREED))
+    return (trace.action != OTHER) & (~frees | trace.stack[frees].any())
+
+
 def _runs(mask: Any) -> tuple[Any, Any]:
     """The first and the last index of each stretch of true values."""
     edges = np.diff(np.concatenate([[0], mask.astype(np.int8), [0]]))
@@ -134,7 +151,7 @@ def _runs(mask: Any) -> tuple[Any, Any]:
 def _infer(kind: Any, passes: _Passes, facts: StackFacts, found: Allocations) -> None:
     """Set the kinds that follow from stacks and lifetimes; the others stay unknown."""
     traced = found.begin != BEFORE
-    phase = np.where(traced & (found.stack == 0), facts.unseen, passes.of_stack[found.stack])
+    phase = np.where(traced & (found.stack == 0), passes.unseen, passes.of_stack[found.stack])
     stays = found.end == passes.count
     kind[phase == phases.BACKWARD] = TEMPORARIES
     kind[(phase == phases.BACKWARD) & traced & (found.end > passes.end_of(passes.backward, found.begin))] = GRADIENTS
@@ -164,13 +181,13 @@ def _of_forward(kind: Any, passes: _Passes, found: Allocations, phase: Any) -> N
     lives_into = found.end > passes.start(first)
     second = found.end > passes.start(first + 1)
     in_backward = passes.in_backward(found.end)
-    stays = found.end == passes.count
+    stays = (found.end == passes.count) | passes.failed_in(found.begin, found.end)
     kind[mine & ~lives_into & ~stays] = TEMPORARIES
     kind[mine & lives_into & ~second & (called | in_backward)] = ACTIVATIONS
     kind[mine & lives_into & ~second & ~called & ~in_backward] = INPUTS
     # The pass that would free it has not begun: it is what the same line made in steps before, else what a module made.
     unfinished = mine & stays & ~lives_into
-    kind[unfinished & called & (passes.failed | (len(passes.backward[0]) > 0))] = ACTIVATIONS
+    kind[unfinished & called & ((len(passes.failures) > 0) | (len(passes.backward[0]) > 0))] = ACTIVATIONS
     before = dict(zip(found.stack[mine & lives_into].tolist(), kind[mine & lives_into].tolist(), strict=True))
     for index in unfinished.nonzero()[0].tolist():
         kind[index] = before.get(int(found.stack[index]), kind[index])

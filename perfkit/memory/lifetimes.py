@@ -60,7 +60,8 @@ def allocations(device: Device, exact: bool = False) -> Allocations:
     count = len(trace)
     # A free whose allocation is not in the trace: what it frees was there before.
     first = np.append(True, ~same[:-1]) if len(order) else np.zeros(0, bool)
-    earlier = first & (action == FREE)
+    skips = not (action == FREE).any() and (action == FREED).sum() > 1  # as a recording with `skip_actions` may
+    earlier = first & (action == (FREED if skips else FREE))
     lost = begun & same & (next_action == ALLOC)  # freed without an event
     begin = np.concatenate([order[begun], np.full(int(earlier.sum()), BEFORE)])
     end = np.concatenate([np.where(ends | lost, after, count)[begun], order[earlier]])

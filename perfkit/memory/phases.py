@@ -22,10 +22,13 @@ _BACKWARD = (("torch/autograd/__init__.py", "backward"), ("torch/autograd/__init
 _MODULE = "torch/nn/modules/module.py"
 _BUILDS = ("_apply", "load_state_dict", "_load_from_state_dict")
 _CALLS = ("_call_impl", "_wrapped_call_impl")
+_NO_OPTIMIZER = ("/optimizer.py", "/lr_scheduler.py", "/swa_utils.py")
 _LOADS = ("from_pretrained", "reset_parameters", "load_state_dict")
 _WORKSPACE = re.compile(r"cublas\w*workspace|workspaceallocat|getcurrentcudablas|cudnn\w*workspace", re.IGNORECASE)
 _LIBRARY = re.compile(
     r"(^|/)(torch|torchgen|functorch|perfkit/programs)/|^<|(^|/)lib/python3\.\d+/(?!(site|dist)-packages/)"
+    r"|^[A-Za-z]:/.*(python3\d+|conda\d?|/envs/[^/]+)/lib/(?!site-packages/)",
+    re.IGNORECASE,
 )
 
 
@@ -57,6 +60,11 @@ def _optimizes(frame: Frame) -> bool:
     if "/torch/optim/" in frame.file:
         return "lr_scheduler" not in frame.file
     return frame.function == "step" and "optim" in frame.file.lower()
+
+
+def of_torch_optim(stack: Stack) -> bool:
+    """Return whether an optimizer of PyTorch's own allocates, and not a class that only derives from its base."""
+    return any("/torch/optim/" in frame.file and not frame.file.endswith(_NO_OPTIMIZER) for frame in stack)
 
 
 def _builds(frame: Frame) -> bool:

@@ -57,6 +57,7 @@ class Segment:
     expandable: bool
     private: bool  # of a CUDA graph's own pool
     blocks: tuple[Block, ...]
+    allocated: int | None = None  # bytes in use by the allocator's own count
 
 
 @dataclass
@@ -93,8 +94,13 @@ class Device:
 
     @property
     def allocated(self) -> int:
-        """Bytes of the blocks that tensors hold."""
-        return sum(block.size for block in self.blocks if block.allocated)
+        """Bytes that tensors hold: by the allocator's own count, where the segments have one."""
+        return sum(
+            sum(block.size for block in segment.blocks if block.allocated)
+            if segment.allocated is None
+            else segment.allocated
+            for segment in self.segments
+        )
 
 
 @dataclass(frozen=True)

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from perfkit.memory.analyse import NO_STACKS, analyse
+from perfkit.memory.analyse import EXCEEDS, NO_EVENTS, NO_STACKS, analyse
 from perfkit.memory.lifetimes import allocations
 from perfkit.memory.phases import line_of
 from perfkit.memory.records import Frame
 from perfkit.memory.results import DeviceMemory, Moment
 from perfkit.readers.snapshot.read import read_snapshot
-from tests.support.allocator import ACTIVATIONS, BUILD, FIRST, KIB, Allocator, training
+from tests.support.allocator import ACTIVATIONS, BUILD, FIRST, KIB, SECOND, STEP, Allocator, frames, training
 
 Plain = dict[str, Any]
 
@@ -117,6 +117,106 @@ def test_an_allocation_that_failed(tmp_path: Path) -> None:
     assert failure.allocated == found.end.allocated
     assert _kinds(found.end)["activations"] == 2 * ACTIVATIONS, "the pass that would free them had not begun"
     assert "expandable segments" in [remedy.name for remedy in found.remedies]
+
+
+def test_what_an_exception_gives_back_was_held_when_the_allocation_failed(tmp_path: Path) -> None:
+    """A program that catches the error has freed its activations by the time that it writes the snapshot."""
+    allocator = Allocator()
+    training(allocator, fails=True)
+    held = _read(allocator.snapshot(), tmp_path)
+    activations = [address for address, (size, _, _) in allocator.live.items() if size == ACTIVATIONS]
+    for address in activations:
+        allocator.free(address, SECOND)
+    for address in [allocator.alloc(KIB, FIRST) for _ in range(2)]:
+        allocator.free(address, FIRST)
+    found = _read(allocator.snapshot(), tmp_path)
+    assert len(activations) == 2 and held.end is not None and found.end is not None
+    (failure,) = found.failures
+    assert failure.allocated == held.end.allocated
+    assert _kinds(found.peak) == _kinds(held.peak)
+    assert "activations" not in _kinds(found.end)
+
+
+def _of_another(device: int, action: str) -> Plain:
+    """A snapshot of a training on the second device, with an event on another one that holds nothing."""
+    allocator = Allocator(device=1)
+    training(allocator)
+    content = allocator.snapshot()
+    names = {"device_free": 1 << 20} if action == "oom" else {"addr": 0}
+    event = {"action": action, "size": 1 << 30, "stream": 0, "time_us": 1, "frames": []} | names
+    traces = [*content["device_traces"], [], []]
+    traces[device] = [event]
+    return content | {"device_traces": traces}
+
+
+@pytest.mark.parametrize("device", [0, 2])
+def test_a_device_with_the_event_of_a_snapshot_alone_holds_nothing(device: int, run_cli: Any, tmp_path: Path) -> None:
+    path = tmp_path / "snapshot.pickle"
+    path.write_bytes(pickle.dumps(_of_another(device, "snapshot")))
+    done = run_cli(["report", path, "--out", tmp_path / "out"])
+    assert done.rc == 0, done.stderr
+    assert f"cuda:{device}" not in done.stdout
+    assert "The peak of cuda:1 is" in done.stdout
+
+
+def test_a_device_on_which_the_first_allocation_failed(run_cli: Any, tmp_path: Path) -> None:
+    path = tmp_path / "snapshot.pickle"
+    content = _of_another(0, "oom")
+    for device, plain in enumerate([content, {"segments": [], "device_traces": content["device_traces"][:1]}]):
+        path.write_bytes(pickle.dumps(plain))
+        done = run_cli(["report", path, "--out", tmp_path / f"out{device}"])
+        assert done.rc == 0, done.stderr
+    assert "An allocation of 1.00 GiB failed" in done.stdout
+    assert "Nothing is allocated on cuda:0." in done.stdout
+
+
+def test_a_recording_without_requests_to_free(tmp_path: Path) -> None:
+    """`skip_actions=["free_requested"]`: what was there before the first event ends by the free that is left."""
+    allocator = Allocator()
+    early = [allocator.alloc(KIB * (number + 1), BUILD) for number in range(3)]
+    begin = len(allocator.events)
+    for address in early:
+        allocator.free(address, FIRST)
+    content = allocator.snapshot()
+    content["device_traces"][0] = [e for e in allocator.events[begin:] if e["action"] != "free_requested"]
+    assert _read(content, tmp_path).peak.allocated == 6 * KIB
+    content["device_traces"][0] = content["device_traces"][0][:1]
+    assert _read(content, tmp_path).peak.allocated == 0, "its request to free is older than the events that are left"
+
+
+def test_parts_that_do_not_belong_together_are_told(tmp_path: Path) -> None:
+    allocator = Allocator()
+    training(allocator)
+    content = allocator.snapshot()
+    assert not any("not whole" in note for note in _read(copy.deepcopy(content), tmp_path).notes)
+    content["segments"][0]["allocated_size"] += 512
+    assert any("not whole" in note for note in _read(copy.deepcopy(content), tmp_path).notes)
+    content["segments"][0]["total_size"] = 512
+    content["device_traces"][0] = content["device_traces"][0][1:]
+    assert EXCEEDS in _read(content, tmp_path).notes
+
+
+def test_what_was_there_before_the_recording_is_told(tmp_path: Path) -> None:
+    allocator = Allocator()
+    training(allocator)
+    content = allocator.snapshot()
+    for block in content["segments"][0]["blocks"]:
+        block["frames"] = []
+    content["device_traces"][0] = [{"action": "snapshot", "addr": 0, "size": 0, "stream": 0, "frames": FIRST}]
+    notes = _read(content, tmp_path).notes
+    assert NO_EVENTS in notes
+    assert any(note.startswith("100.0% of the peak was there before the first event") for note in notes)
+
+
+def test_an_optimizer_of_the_program_has_no_fused_one(tmp_path: Path) -> None:
+    wrapped = ("/v/lib/python3.11/site-packages/torch/optim/optimizer.py", 400, "wrapper")
+    for stack, advised in ((STEP, True), (frames(("/home/u/optimizer.py", 70, "step"), wrapped), False)):
+        allocator = Allocator()
+        allocator.alloc(KIB, BUILD)
+        allocator.free(allocator.alloc(KIB, stack), stack)
+        found = _read(allocator.snapshot(), tmp_path)
+        assert _kinds(found.peak) == {"parameters": KIB, "temporaries": KIB}
+        assert ("fused" in [remedy.name for remedy in found.remedies]) == advised
 
 
 def test_sizes_are_those_of_blocks(tmp_path: Path) -> None:

@@ -87,6 +87,9 @@ JSON = {
     "DevTools": (_events(cat="disabled-by-default-devtools.timeline"), "DevTools"),
     "flight recorder": ({"version": "2.5", "pg_config": {}, "entries": []}, "flight recorder"),
     "snapshot": ({"segments": [], "device_traces": [[]]}, "memory snapshot"),
+    "large snapshot": ({"segments": [{"segment_type": "small", "total_size": 1, "blocks": [{"size": 1}] * 9000}],
+                        "device_traces": [[]]}, "memory snapshot"),
+    "segments": ([{"segment_type": "small", "total_size": 1, "blocks": []}], "memory snapshot"),
     "Triton server": ([{"id": 1, "timestamps": [{"name": "REQUEST_START", "ns": 1}]}], "Triton Inference Server"),
     "OpenTelemetry": ({"resourceSpans": []}, "OpenTelemetry"),
     "Jaeger": ({"data": [{"traceID": "1", "spans": []}]}, "Jaeger"),
@@ -147,6 +150,8 @@ OTHERS = {
     "git-annex": (b"/annex/objects/SHA256E-s3--00.json\n", "git-annex"),
     "SVG": (b'<?xml version="1.0"?>\n<!DOCTYPE svg PUBLIC "x">\n<svg xmlns="x">', "flame graph"),
     "HTML": (b"<!DOCTYPE html>\n<html><head>", "web page"),
+    "memory_viz": (b'<!DOCTYPE html>\n<script type="module">\nimport {add_local_files} from "https://cdn/torch/utils/viz/'
+                   b'MemoryViz.js"\nconst local_files = [{"name": "snapshot.pickle"', "page of torch.cuda._memory_viz"),
     "key_averages": (TABLE.encode(), "key_averages"),
     "ncu's page": (b"==PROF== Connected to process 1\n[1] app@127.0.0.1\n", "page that ncu printed"),
     "ncu's page, bare": (b"[1] app@127.0.0.1\n  k (1, 1, 1)\n    Section: GPU Speed Of Light\n", "page that ncu"),

@@ -11,6 +11,7 @@ from perfkit.readers.sniff import Head
 TORCH = "Record one with torch.profiler (`perfkit capture -- COMMAND` does), and give its trace."
 NSYS = "Nsight Systems records such programs too: `nsys profile COMMAND`, then give perfkit the export to sqlite."
 PERFETTO = "Open it in ui.perfetto.dev."
+_SNAPSHOTS = ({"segments", "device_traces"}, {"device_traces", "action"}, {"segment_type", "total_size", "blocks"})
 _NUMBERS = re.compile(rb"\[\s*\[\s*(?:-?\d|\])")
 _SCOPES = re.compile(rb'"pid"\s*:\s*"[^"]* Core\d+ CTA\d+"')
 _LINES = re.compile(rb"\{[^\n]*\}\r?\n\s*\{")
@@ -50,6 +51,11 @@ KINDS = (
         "Export the trace of the same profile: `profiler.export_chrome_trace(FILE)`.",
         lambda head: _NUMBERS.match(head.plain) is not None,
     ),
+    Foreign(
+        "a memory snapshot of PyTorch as JSON",
+        "Write it as a pickle: `perfkit report` reads what torch.cuda.memory._dump_snapshot wrote.",
+        lambda head: any(set().union(*head.keys) >= keys for keys in _SNAPSHOTS),
+    ),
     Foreign("a Jupyter notebook", f"Give the profile that it made. {TORCH}", _all("cells", inside=("cell_type",))),
     Foreign(
         "an Execution Trace (PyTorch's ExecutionTraceObserver, Chakra): it has no times of kernels",
@@ -84,11 +90,6 @@ KINDS = (
         "the flight recorder of torch.distributed: collectives without kernels",
         "`torchfrtrace` reads it. Give perfkit the ranks' torch.profiler traces.",
         _all("pg_config", "entries"),
-    ),
-    Foreign(
-        "a memory snapshot of PyTorch (allocations, no kernels)",
-        "Open it at pytorch.org/memory_viz. Give perfkit a torch.profiler trace with `profile_memory=True`.",
-        _all("segments", "device_traces"),
     ),
     Foreign(
         "a log of requests of the Triton Inference Server",

@@ -38,6 +38,11 @@ KINDS = (
         _says(r"\A\s*(?:<\?xml.*?)?(?:<!.*?>\s*)?<svg\b", re.S | re.I),
     ),
     Foreign(
+        "a page of torch.cuda._memory_viz, with a memory snapshot inside",
+        "Give the snapshot itself: `perfkit report` reads the pickle that torch.cuda.memory._dump_snapshot wrote.",
+        _says(r"\bMemoryViz\.js\b"),
+    ),
+    Foreign(
         "a web page",
         f"If it was downloaded, the server sent a page and not the file: download the raw file. {TORCH}",
         _says(r"\A\W*(?:<!--.*?-->\s*)?<(?:!doctype\s+html|html|head|script|div)\b", re.S | re.I),

@@ -1,7 +1,9 @@
 """A memory snapshot's plain objects → `perfkit.memory.records.Snapshot`.
 
-torch 2.1 wrote `segments` and `device_traces`; later ones add times, `allocator_settings`, `external_annotations`,
-`compile_context` and `user_metadata`. Blocks of torch 2.0 keep their stack in a `history`.
+torch 2.1 wrote `segments` and `device_traces`; later ones add times (2.2), `allocator_settings` (2.3),
+`external_annotations` (2.5), `compile_context` (2.8), `user_metadata` (2.10) and `pool_id` (2.12). Blocks of torch 2.0
+keep their stack in a `history`, and have no address. A device on which nothing was allocated may still have the event
+of a snapshot.
 """
 
 from __future__ import annotations
@@ -66,7 +68,7 @@ def _snapshot(source: str, content: Any, size: int) -> Snapshot:
             raise _Unlike("it has more blocks than bytes")
         by_device.setdefault(_whole(found.get("device", 0), "device"), []).append(_segment(found, stacks))
     columns = [_trace(trace, stacks) for trace in traces]
-    indices = sorted({*by_device, *(number for number, trace in enumerate(columns) if len(trace))})
+    indices = sorted({*by_device, *(number for number, trace in enumerate(columns) if (trace.action != OTHER).any())})
     empty = _trace([], stacks)
     devices = [
         Device(index, by_device.get(index, []), columns[index] if 0 <= index < len(columns) else empty)
@@ -90,6 +92,7 @@ def _segment(found: Mapping[str, Any], stacks: Stacks) -> Segment:
         block = _block(_mapping(one, "a block"), at, stacks)
         blocks.append(block)
         at = block.address + block.size
+    allocated = found.get("allocated_size")
     return Segment(
         address,
         _whole(found.get("total_size", 0), "total_size"),
@@ -98,6 +101,7 @@ def _segment(found: Mapping[str, Any], stacks: Stacks) -> Segment:
         found.get("is_expandable") is True,
         found.get("segment_pool_id", (0, 0)) not in ((0, 0), [0, 0]),
         tuple(blocks),
+        None if allocated is None else _whole(allocated, "allocated_size"),
     )
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from perfkit.memory.records import Frame, Stack
 
 _DEEPEST = 1000  # frames of a stack that are kept
+_WINDOWS = re.compile(r"[A-Za-z]:\\|\\\\")
 
 
 class Stacks:
@@ -52,6 +54,7 @@ def _read(one: Any) -> Frame:
     if type(one) is not dict:
         return Frame("", 0, "")
     file, line, name = one.get("filename"), one.get("line"), one.get("name")
-    return Frame(
-        file if isinstance(file, str) else "", line if type(line) is int else 0, name if isinstance(name, str) else ""
-    )
+    file = file if isinstance(file, str) else ""
+    if _WINDOWS.match(file):
+        file = file.replace("\\", "/")  # the phases of a program are told by the paths of PyTorch's files
+    return Frame(file, line if type(line) is int else 0, name if isinstance(name, str) else "")

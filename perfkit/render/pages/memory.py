@@ -70,7 +70,7 @@ def device_sections(device: DeviceMemory, title: str, rows: int | None = None) -
             yield Section(title=f"What would lower the peak{title}", items=changes)
     elif device.notes:
         yield Section(notes=[f"! {note}" for note in device.notes])
-    if device.course is not None and len(device.course.at) > 1:
+    if device.course is not None and device.course.kinds and len(device.course.at) > 1:
         yield Section(figures=[_course(device, title)])
 
 
