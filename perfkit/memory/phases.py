@@ -27,8 +27,7 @@ _LOADS = ("from_pretrained", "reset_parameters", "load_state_dict")
 _WORKSPACE = re.compile(r"cublas\w*workspace|workspaceallocat|getcurrentcudablas|cudnn\w*workspace", re.IGNORECASE)
 _LIBRARY = re.compile(
     r"(^|/)(torch|torchgen|functorch|perfkit/programs)/|^<|(^|/)lib/python3\.\d+/(?!(site|dist)-packages/)"
-    r"|^[A-Za-z]:/.*(python3\d+|conda\d?|/envs/[^/]+)/lib/(?!site-packages/)",
-    re.IGNORECASE,
+    r"|^[A-Za-z]:/(?i:.*(python3\d+|conda\d?|/envs/[^/]+)/lib/(?!site-packages/))"
 )
 
 

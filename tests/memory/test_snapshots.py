@@ -299,6 +299,14 @@ def test_the_line_is_the_programs_own() -> None:
     )
     assert line_of(stack) == stack[2]
     assert line_of(stack[:1]) == stack[0]
+    windows = (
+        Frame(
+            "C:/Users/me/AppData/Local/Programs/Python/Python310/Lib/site-packages/torch/nn/functional.py", 2, "linear"
+        ),
+        Frame("C:/Users/me/AppData/Local/Programs/Python/Python310/Lib/contextlib.py", 79, "inner"),
+        Frame("D:/me/Torch/lib/llama.py", 22, "forward"),
+    )
+    assert line_of(windows) == windows[2]
 
 
 def test_a_snapshot_of_nothing_is_a_sentence(run_cli: Any, tmp_path: Path) -> None:
