@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from perfkit.analysis.words import apart
 from perfkit.render.cells import Cell, Column, Table
-from perfkit.units import cropped
+from perfkit.units import LADDERS, cropped
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -67,15 +67,18 @@ def show(page: Page, console: Console, fold: int) -> None:
             lines = list(table_lines(part, width))
         else:
             indent, hang = _indents(part.text)
-            lines = [Text(part.text.lstrip(), style=STYLES.get(part.tone, ""))]
+            lines = [Text(_AMOUNT.sub(_TIE, part.text.lstrip()), style=STYLES.get(part.tone, ""))]
         for line in lines:
             for number, piece in enumerate(line.wrap(console, width - indent - hang) or [line]):
-                piece.rstrip()
+                piece.plain = piece.plain.replace(_TIE, " ").rstrip()
                 piece.pad_left(indent + (hang if number else 0) if piece.plain else 0)
                 pieces.append(piece)
     console.print(Text("\n").join(pieces), soft_wrap=True)  # at once: each print costs as much as a page of text
 
 
+_TIE = "\ue000"  # of the private use area: where a paragraph breaks, rich takes a no-break space for a space
+_UNITS = sorted({suffix for ladder in LADDERS.values() for _, suffix in ladder if suffix}, key=len, reverse=True)
+_AMOUNT = re.compile(rf"(?<=\d) (?=(?:{'|'.join(map(re.escape, _UNITS))})(?![\w/]))")  # a number and its unit
 _MARKER = re.compile(r" *((\d+\.|·|→) )?")
 
 
@@ -149,7 +152,7 @@ def table_lines(table: Table, width: int) -> Iterator[Text]:
             yield Text("─" * (sum(widths) + _GAP * (len(widths) - 1)), style="bright_black")
         yield _line(row, columns, widths)
     for note in table.notes:
-        yield Text(note, style="bright_black")
+        yield Text(_AMOUNT.sub(_TIE, note), style="bright_black")
 
 
 def _fit(table: Table, width: int) -> tuple[list[Column], list[int]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv as csv_module
 import io
 import math
+import re
 from collections.abc import Callable
 
 import msgspec
@@ -91,6 +92,17 @@ def test_csv_has_every_kernel_of_every_backend_in_base_units() -> None:
 def test_terminal_never_exceeds_its_width(width: int, make: Callable[[], Report], limit: int | None) -> None:
     lines = terminal.render(make(), width=width, limit=limit).splitlines()
     assert max(cell_len(line) for line in lines) <= width
+
+
+@pytest.mark.parametrize("width", [40, 61, 80, 110])
+def test_no_line_begins_with_the_unit_of_a_number(width: int) -> None:
+    made = page.Page(
+        title="t", verdict=[f"{'a' * n} takes {n}.5 ms, 7 % of the step, 12 of 3.1 GFLOP/s" for n in range(1, 60)]
+    )
+    shown = page.render_text(made, width, 0)
+    assert not re.findall(r"(?m)^ *(?:ms|%|GFLOP/s)", shown)
+    assert " ".join(shown.split()).count("59.5 ms, 7 % of the step, 12 of 3.1 GFLOP/s") == 1
+    assert max(map(len, shown.splitlines())) <= width
 
 
 def test_short_form_is_short_and_full_form_complete() -> None:
