@@ -22,7 +22,11 @@ _BACKWARD = (("torch/autograd/__init__.py", "backward"), ("torch/autograd/__init
 _MODULE = "torch/nn/modules/module.py"
 _BUILDS = ("_apply", "load_state_dict", "_load_from_state_dict")
 _CALLS = ("_call_impl", "_wrapped_call_impl")
-_NO_OPTIMIZER = ("/optimizer.py", "/lr_scheduler.py", "/swa_utils.py")
+# PyTorch's own optimizers that take `fused` or `foreach`, and their files.
+TORCH_OPTIMIZERS = (
+    "Adadelta", "Adafactor", "Adagrad", "Adam", "Adamax", "AdamW", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop", "SGD",
+)  # fmt: skip
+_OPTIM_FILE = re.compile(rf"(^|/)torch/optim/([^/]+/)*_?({'|'.join(TORCH_OPTIMIZERS).lower()})\.py$")
 _LOADS = ("from_pretrained", "reset_parameters", "load_state_dict")
 _WORKSPACE = re.compile(r"cublas\w*workspace|workspaceallocat|getcurrentcudablas|cudnn\w*workspace", re.IGNORECASE)
 _LIBRARY = re.compile(
@@ -62,8 +66,13 @@ def _optimizes(frame: Frame) -> bool:
 
 
 def of_torch_optim(stack: Stack) -> bool:
-    """Return whether an optimizer of PyTorch's own allocates, and not a class that only derives from its base."""
-    return any("/torch/optim/" in frame.file and not frame.file.endswith(_NO_OPTIMIZER) for frame in stack)
+    """Return whether an optimizer of PyTorch's own allocates that takes `fused` or `foreach`, as others do not."""
+    return any(is_torch_optim(frame.file) for frame in stack)
+
+
+def is_torch_optim(file: str) -> bool:
+    """Return whether `file` has the code of one of PyTorch's own optimizers that take `fused` or `foreach`."""
+    return _OPTIM_FILE.search(file) is not None
 
 
 def _builds(frame: Frame) -> bool:

@@ -100,3 +100,26 @@ def test_a_trace_of_somebody_else(tmp_path: Path) -> None:
         p.numel() * 4 for p in net.parameters()
     )
     assert not any(part["known_bytes"] for part in device["peak"]["parts"]), "nothing here knows the program's objects"
+
+
+class Lion(torch.optim.Optimizer):
+    """An optimizer of the program's own, which works on lists as PyTorch's do."""
+
+    @torch.no_grad()  # type: ignore[untyped-decorator]
+    def step(self, closure: Any = None) -> None:
+        parameters = [p for group in self.param_groups for p in group["params"] if p.grad is not None]
+        torch._foreach_sub_(parameters, torch._foreach_mul([p.grad for p in parameters], 1e-3))
+
+
+@pytest.mark.parametrize("stacks", [False, True])
+def test_an_optimizer_of_the_program_has_no_fused_one(tmp_path: Path, stacks: bool) -> None:
+    for make, advised in ((lambda p: torch.optim.Adam(p, foreach=True), True), (lambda p: Lion(p, {}), False)):
+        parameter = torch.nn.Parameter(torch.zeros(1 << 20))
+        parameter.grad, optimizer = torch.ones_like(parameter), make([parameter])
+        cpu = [torch.profiler.ProfilerActivity.CPU]
+        with torch.profiler.profile(activities=cpu, profile_memory=True, with_stack=stacks) as profiler:
+            optimizer.step()
+        profiler.export_chrome_trace(str(tmp_path / "trace.json"))
+        (device,) = read(tmp_path / "trace.json").facts["memory"]  # type: ignore[union-attr]
+        assert device["peak"]["allocated"] >= 4 << 20
+        assert ("fused" in [remedy["name"] for remedy in device["remedies"]]) == advised

@@ -109,6 +109,25 @@ def test_a_capture_that_was_cut_off_while_it_was_written_tells_nothing(tmp_path:
     assert table.frame["operator"].isna().all()
 
 
+def test_a_custom_operator_has_its_shapes_and_no_cost(tmp_path: Path) -> None:
+    """87 % of the time of what vLLM's graphs replay had no shapes: kernels of custom operators."""
+    captured = [
+        call("cudaStreamBeginCapture", 3),
+        op("aten::mm", 5, 9, [[6, 4], [4, 8]]),
+        call("cudaLaunchKernel", 6),
+        op("vllm::moe_forward", 10, 50, [[6, 4], [3, 4]]),
+        op("_moe_C::topk_softmax", 20, 30),  # without dims
+        call("cudaLaunchKernel", 22),
+        call("cudaLaunchKernel", 40),
+        call("cudaLaunchKernel", 55),
+        call("cudaStreamEndCapture", 60),
+    ]
+    frame = read(tmp_path, captured, replays([MM, "topk", "moe", "other"], 1)).frame
+    assert frame["shapes"].fillna("").tolist() == ["fp32[6×4], fp32[4×8]", *["fp32[6×4], fp32[3×4]"] * 2, ""]
+    assert frame["bytes_read"].notna().tolist() == frame["bytes_written"].notna().tolist() == [True, *[False] * 3]
+    assert frame["flop_origin"].tolist()[1:] == frame["bytes_origin"].tolist()[1:] == ["absent"] * 3
+
+
 def test_long_lists_in_a_capture_are_told_by_the_blocks_of_a_replay(tmp_path: Path) -> None:
     """An optimizer of more than 30 parameters: its kernels had no bytes."""
     sizes = [[300, 1000], [1000]]

@@ -8,9 +8,9 @@ parameters, gradients, buffers and optimizer state. Everything else is inferred 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,25 +20,52 @@ from perfkit.memory.kinds import StackFacts, kinds_of
 from perfkit.memory.lifetimes import Allocations, allocated_over_time, allocations, with_earlier
 from perfkit.memory.records import ALLOC, FREE, Device, Known, Trace
 from perfkit.memory.results import DeviceMemory, Moment
-from perfkit.profile_names import BACKWARD, FORWARD_PARTS, FORWARD_PASSES, HELD, OPTIMIZER, ROOT, ZERO_GRAD
-from perfkit.readers.columns import Integers
+from perfkit.profile_names import (
+    BACKWARD,
+    FORWARD_PARTS,
+    FORWARD_PASSES,
+    HELD,
+    IN,
+    OPTIMIZER,
+    OPTIMIZER_STEP,
+    ROOT,
+    ZERO_GRAD,
+)
+from perfkit.readers.columns import Booleans, Integers
 from perfkit.readers.kineto.attribution.columns import Placed
-from perfkit.readers.kineto.decode.events import HostEvents, MemoryEvents
+from perfkit.readers.kineto.decode.events import PYTHON, HostEvents, MemoryEvents
 from perfkit.readers.kineto.decode.read import Events
 from perfkit.readers.kineto.memory import device_name
 from perfkit.readers.snapshot.owned import is_owner
 
 _ROUND = 512  # bytes: blocks of the CUDA allocator are whole multiples
 _MOST_NOTES = 2_000_000
+_CODE = re.compile(rf"(?:{IN})?(.*\.py)\(\d+\): ")  # a function of a stack, or of a library as perfkit notes it
+_OWN_STEPS = {f"{OPTIMIZER_STEP}{name}.step" for name in phases.TORCH_OPTIMIZERS}
 CPU = "On a CPU PyTorch counts allocations since the recording began; of earlier ones the program's own tensors count."
+
+
+class _Place(NamedTuple):
+    """A place in a program. `again`: in a forward pass that is computed again; `fusible`: in one of PyTorch's
+    optimizers."""
+
+    phase: int = phases.UNKNOWN
+    module: str = ""
+    operator: str = ""
+    again: bool = False
+    fusible: bool = False
 
 
 @dataclass(frozen=True)
 class _Where:
-    """Place of each event about memory: an index into `places`, (phase, module, operator), from 1 on."""
+    """Place of each event about memory: an index into `places`, from 1 on."""
 
     code: Integers
-    places: list[tuple[int, str, str, bool]]
+    places: list[_Place]
+
+    def mask(self, test: Callable[[_Place], bool]) -> Booleans:
+        """For each place whether `test` holds."""
+        return np.array([test(place) for place in self.places], bool)
 
 
 def holders(events: Events, placed: Placed, layers: str = "") -> list[DeviceMemory]:
@@ -78,9 +105,9 @@ def _device(name: str, events: Events, placed: Placed, rows: Integers, layers: s
     reserved = memory.reserved[rows]
 
     def who(index: int) -> tuple[str, str, int, str]:
-        _, module, operator, _ = where.places[found.stack[index]]
+        place = where.places[found.stack[index]]
         number = int(kinds.name[index])
-        return (kinds.names[number] if number >= 0 else module, "", 0, operator)
+        return (kinds.names[number] if number >= 0 else place.module, "", 0, place.operator)
 
     def at(index: int) -> Moment:
         moment = moments.moment(found, kinds, found.alive_at(index - 1), who)
@@ -94,9 +121,10 @@ def _device(name: str, events: Events, placed: Placed, rows: Integers, layers: s
         source="", device=name, events=len(trace), peak=at(int(held.argmax())), end=at(len(trace)), course=course,
         notes=[CPU] if name == "cpu" and notes else [],
     )  # fmt: skip
-    phase = np.array([place[0] for place in where.places])
-    modules = [place[1] for place in where.places]
-    made.remedies = remedies.of_device(found, kinds, len(trace), phase[found.stack] == phases.OPTIMIZER, made)
+    phase = np.array([place.phase for place in where.places])
+    modules = [place.module for place in where.places]
+    optimizes = where.mask(lambda place: place.phase == phases.OPTIMIZER and place.fusible)
+    made.remedies = remedies.of_device(found, kinds, len(trace), optimizes[found.stack], made)
     made.remedies += checkpointing(found, kinds, trace, (phase, modules), layers)
     return made
 
@@ -115,14 +143,31 @@ def _places(host: HostEvents, placed: Placed, memory: MemoryEvents, rows: Intege
     operator = np.where(own >= 0, places.operator[own], -1)
     operator = np.where(operator >= 0, host.name[operator], -1)
     by_range = np.where(own >= 0, places.evidence[own] == 1, False)
-    keys = np.stack([pass_, module, operator, by_range.astype(np.int64)], axis=1)
+    optimizes = np.append(_in_torch_optim(host), False)
+    fusible = optimizes[own] | optimizes[beside]
+    keys = np.stack([pass_, module, operator, by_range.astype(np.int64), fusible.astype(np.int64)], axis=1)
     distinct, code = np.unique(keys, axis=0, return_inverse=True)
-    found = [(phases.UNKNOWN, "", "", False)]
-    for p, m, o, ranged in distinct.tolist():
+    found = [_Place()]
+    for p, m, o, ranged, fuses in distinct.tolist():
         path = places.module_names[m] if m >= 0 else ""
         again = bool(ranged) and names[p] == BACKWARD and path not in ("", ROOT)
-        found.append((_phase(names[p], path), path, host.names[o] if o >= 0 else names[p], again))
+        operator_name = host.names[o] if o >= 0 else names[p]
+        found.append(_Place(_phase(names[p], path), path, operator_name, again, bool(fuses)))
     return _Where(code.reshape(-1) + 1, found)
+
+
+def _in_torch_optim(host: HostEvents) -> Booleans:
+    """Return which events an optimizer of PyTorch's own is around, and not a class of the program's.
+
+    Stacks say it. Without them a class is known by name alone, so it also has to work on lists, as PyTorch's own do.
+    """
+    files = [code[1].replace("\\", "/") if (code := _CODE.match(name)) else "" for name in host.names]
+    found = host.nearest(host.named([phases.is_torch_optim(file) for file in files])) >= 0
+    if (host.category == PYTHON).any():
+        return found
+    steps = host.nearest(host.named([name in _OWN_STEPS for name in host.names])) >= 0
+    lists = host.nearest(host.named([name.startswith("aten::_foreach_") for name in host.names])) >= 0
+    return found | (steps & lists)
 
 
 def _phase(name: str, module: str) -> int:
@@ -148,11 +193,11 @@ def _around(host: HostEvents, lane: Integers, time: Any) -> Integers:
 
 
 def _facts_of(where: _Where) -> StackFacts:
-    phase = np.array([place[0] for place in where.places])
+    phase = np.array([place.phase for place in where.places])
     none = np.zeros(len(phase), bool)
-    zeroes = np.array([place[2] == ZERO_GRAD or "zero_grad" in place[2] for place in where.places])
-    again = np.array([place[3] for place in where.places])
-    caches = np.array(["cache" in place[1].lower() for place in where.places])
+    zeroes = where.mask(lambda place: place.operator == ZERO_GRAD or "zero_grad" in place.operator)
+    again = where.mask(lambda place: place.again)
+    caches = where.mask(lambda place: "cache" in place.module.lower())
     return StackFacts(phase, again, none, zeroes, caches, none, phases.UNKNOWN)
 
 

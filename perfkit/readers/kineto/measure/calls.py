@@ -4,14 +4,14 @@ A launch of a generated Triton kernel is an operator called like the kernel, wit
 and the sizes of its loops, in the order: changed in place, inputs, outputs, sizes. The trace does not show which tensor
 is which, so each counts once, the last one as written: a lower bound where a tensor is changed in place. A tensor
 larger than the loops cannot be touched as a whole (a gather from an embedding table): it counts as many elements as
-there are steps.
+there are steps. Where a trace has no sizes, the tensors have to say them: see `_steps_by_tensors`.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from perfkit.cost import Argument, Call, Cost, TensorSpec, recorded_call
@@ -75,6 +75,8 @@ def _words(argument: Argument) -> str:
 
 # Templates and user-written kernels visit elements more than once, or in ways that their sizes do not show.
 _LOOPS = re.compile(r"^triton_(poi|red|per)_")
+_POINTWISE = "triton_poi_"
+_GATHERS = re.compile(r"embedding|index|gather")  # operators that read a part of a tensor
 
 
 def is_triton(name: str) -> bool:
@@ -83,18 +85,37 @@ def is_triton(name: str) -> bool:
 
 
 def triton_cost(call: Call) -> Cost | None:
-    """The minimal bytes of the launch `call`; its FLOP are not known from shapes. None without recorded tensors."""
+    """The minimal bytes of the launch `call`; its FLOP are not known from shapes. None without recorded tensors, and
+    where nothing bounds what it touches of them."""
     tensors = [a for a in call.arguments if isinstance(a, TensorSpec)]
     if not tensors or any(t.dtype not in ITEM_BYTES for t in tensors):
         return None
     steps = _steps(call)
+    if steps is None and (steps := _steps_by_tensors(call.name, tensors)) is None:
+        return None
     moved = [min(t.nbytes, steps * ITEM_BYTES[t.dtype]) for t in tensors]
     return Cost({}, float(sum(moved[:-1])), float(moved[-1]))
 
 
-def _steps(call: Call) -> float:
-    """Return how many elements the kernel's loops visit; infinite where its sizes are not recorded."""
+def _steps(call: Call) -> float | None:
+    """Return how many elements the kernel's loops visit; None where its sizes are not recorded."""
     sizes = [a for a in call.arguments if isinstance(a, int) and not isinstance(a, bool)]
     if not sizes or not _LOOPS.match(call.name) or any(n < 0 for n in sizes):
-        return math.inf
+        return None
     return float(math.prod(sizes))
+
+
+def _steps_by_tensors(name: str, tensors: Sequence[TensorSpec]) -> float | None:
+    """Return how many elements a kernel visits at most, by its tensors; None where they do not bound it.
+
+    Loops over points are as long as an output. That is the last tensor, unless the kernel only changes the first in
+    place. A larger one between them is read in part. Where the first is larger, it may be changed as a whole, or be
+    read in part. Reductions read more than they write, so it takes the name of a gather to doubt that they read all.
+    """
+    last = tensors[-1].numel
+    larger = [t.numel > last for t in tensors]
+    if not any(larger) or not _LOOPS.match(name):
+        return math.inf
+    if name.startswith(_POINTWISE):
+        return None if larger[0] else float(last)
+    return None if _GATHERS.search(name) else math.inf

@@ -37,7 +37,7 @@ from perfkit.readers.kineto.decode.events import (
 from perfkit.readers.kineto.decode.read import read_events
 from perfkit.readers.kineto.measure import foreach
 from perfkit.readers.kineto.measure.calls import KindOfCall
-from perfkit.readers.kineto.measure.rows import Rows, on_device, wanted
+from perfkit.readers.kineto.measure.rows import Rows, on_device, shapes_of, wanted
 from perfkit.readers.kineto.measure.work import owners
 from perfkit.run_folder import DeclaredKernel
 from perfkit.tree.placement import CAPTURE, Placement
@@ -62,6 +62,12 @@ class Capture:
     def operators(self) -> Integers:
         """For each launch the innermost operator of known cost around it, or −1."""
         return owners(self.host, self.rows, self.launches)
+
+    def shapes(self) -> Coded:
+        """For each launch the shapes of the innermost operator around it that has some, be its cost known or not."""
+        has_some = np.array([*(kind.shapes is not None for kind in self.rows.kinds), False], dtype=bool)
+        around = self.host.nearest(has_some[self.rows.kind])[self.launches]
+        return shapes_of(self.rows, np.where(around >= 0, self.rows.kind[np.maximum(around, 0)], -1))
 
 
 @dataclass(frozen=True)
@@ -89,6 +95,16 @@ class Replayed:
             calls, call = distinct(mine)
             kinds, kind = distinct(capture.rows.kind[calls % max(1, len(capture.host))])
             yield which, call, [capture.rows.kinds[one] for one in kinds.tolist()], kind
+
+    def described(self, known: Coded) -> Coded:
+        """The `known` shapes, and where an activity has none those around its launch: of a custom operator, of which
+        no cost is known."""
+        for number, capture in enumerate(self.captures):
+            mine, shapes = self.capture == number, capture.shapes()
+            code = np.full(len(mine), -1, np.int64)
+            code[mine] = np.asarray(shapes.code)[self.launch[mine]]
+            known = known.fillna(Coded(shapes.words, code))
+        return known
 
     def placement(self) -> list[Placement]:
         """Return what captures say of the places of all activities."""

@@ -116,6 +116,8 @@ def _activities(events: Events, placed: Placed, launches: Launches, on_gpu: GpuS
     working, owner = generated.with_replays(rows, device, launches.replayed, located, known.declared, replays)
     working, owner = with_registered(working, owner, host, device, launches, known.costs)
     columns = gpu.columns(host, device, working, launches, owner, messages)
+    if replays is not None:
+        columns["shapes"] = replays.described(columns["shapes"])
     placements = replays.placement() if replays is not None else []
     if placements and any(map(iteration_of, steps.names)):
         placements = captured.without_passes(placements)
