@@ -90,6 +90,16 @@ def test_nothing_is_derived_from_nothing() -> None:
     assert math.isnan(row["duration_ns"]) and row["time_origin"] == "absent" and row["flop_origin"] == "absent"
 
 
+def test_a_kernel_whose_measurement_failed_is_named() -> None:
+    """It was advised to capture a metric that the report has of the other kernels."""
+    lost = with_values({"launch__grid_dim_x": 4.0, "dram__bytes.sum.peak_sustained": 2e3})
+    found = table(result(), lost)
+    (said,) = [warning for warning in found.warnings if "measurement failed" in warning]
+    assert said.startswith("no values were measured of kernel 1 (k): ")
+    assert "the duration" not in [line["what"] for line in found.facts["missing"]]
+    assert {line["of"] for line in found.facts["missing"]} == {1}
+
+
 def test_l2_and_l1_traffic() -> None:
     more = {metrics.L2_READ: 10.0, metrics.L2_WRITE: 5.0, metrics.L1[1]: 7.0}
     columns = traffic.columns(result(**more))

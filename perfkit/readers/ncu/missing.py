@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +11,8 @@ from typing import Any
 from perfkit.readers.ncu import metrics, roofs, traffic, work
 from perfkit.readers.ncu.results import Result
 
+_STATED = re.compile(r"(launch|device|profiler)__.*|.*\.peak_sustained|sm__maximum_warps_per_active_cycle_pct")
+_SHOWN = 5  # kernels that a sentence names
 _HALF = ",".join(f"smsp__sass_thread_inst_executed_op_h{op}_pred_on.sum" for op in ("add", "mul", "fma"))
 
 
@@ -74,9 +77,28 @@ NEEDS = (
 )
 
 
+def failed(results: list[Result]) -> list[int]:
+    """Return which kernels have nothing that was measured, where others of the report have."""
+    without = [i for i, result in enumerate(results) if all(map(_STATED.fullmatch, result.values))]
+    return without if len(without) < len(results) else []
+
+
+def failure(results: list[Result]) -> list[str]:
+    """Return a sentence that names the kernels whose measurement failed, if there are any."""
+    those = failed(results)
+    if not those:
+        return []
+    named = ", ".join(f"kernel {i} ({(results[i].function or results[i].name)[:60]})" for i in those[:_SHOWN])
+    more = f" and {len(those) - _SHOWN} more" if len(those) > _SHOWN else ""
+    return [f"no values were measured of {named}{more}: the measurement failed, so time and work are unknown"]
+
+
 def lines(results: list[Result]) -> list[dict[str, Any]]:
-    """Return what kernels lack: `what`, `option`, how many `kernels` of `of`, `for_roof`, and that as a sentence."""
+    """Return what kernels lack that were measured: `what`, `option`, how many `kernels` of `of`, `for_roof`, and that
+    as a sentence."""
     found = []
+    without = set(failed(results))
+    results = [result for i, result in enumerate(results) if i not in without]
     for need in NEEDS:
         count = sum(map(need.lacks, results))
         if count:

@@ -46,7 +46,8 @@ def make_table(results: list[Result], path: Path, reader: str, warnings: list[st
         "kernels": [_details(result, own) for result, own in zip(results, per_kernel, strict=True)],
         "missing": lacking,
     }
-    said = [*warnings, *plausible.doubts(results), *_warnings(results), *missing.sentences(lacking)]
+    said = [*warnings, *missing.failure(results), *plausible.doubts(results), *_warnings(results)]
+    said += missing.sentences(lacking)
     rows = [_row(result, order) for order, result in enumerate(results)]
     return table.build(rows, said, {"path": str(path), "reader": reader}, facts)
 
