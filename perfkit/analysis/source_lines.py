@@ -108,6 +108,6 @@ def _rest(facts: Mapping[str, Any], steps: int) -> list[LineTime]:
     """The cost of what no line is known of, where there is any: the table accounts for all that the steps took."""
     unknown = facts.get("unknown_lines") or {}
     a_step = {name: unknown[name] / max(steps, 1) for name in (*_OF_A_CAPTURE, "waits", "kernels") if name in unknown}
-    if not any(a_step.get(name) for name in ("host_ns", "kernel_ns")):
+    if not any(a_step.get(name) for name in ("host_ns", "idle_ns", "kernel_ns")):
         return []
     return [msgspec.convert({"file": "", "line": 0, "function": ""} | a_step, LineTime)]

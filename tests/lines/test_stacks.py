@@ -2,15 +2,18 @@
 
 import json
 import threading
+from functools import partial
 
 import numpy as np
 import pytest
 
+from perfkit.analysis import source_lines
 from perfkit.programs import line_tracer
 from perfkit.readers.kineto.lines import calls
 from perfkit.readers.kineto.lines.stacks import Frame, _innermost, is_library
 from perfkit.readers.kineto.trace import read_trace
 from tests.support.lines.stacks import augment, record
+from tests.support.readers.traces import event, mark, op, write
 
 torch = pytest.importorskip("torch")
 
@@ -48,6 +51,35 @@ def test_the_library_is_told_from_the_users_code():
     assert not is_library("train.py")
     assert not is_library("mine/torch.py")
     assert not is_library("/home/me/torch/train.py")
+
+
+@pytest.mark.parametrize("package", ["flashinfer", "aiter", "sglang", "sgl_kernel", "deep_gemm", "liger_kernel"])
+def test_engines_and_libraries_of_kernels_are_libraries(package):
+    assert is_library(f"{package}/ops/core.py")
+    assert not is_library(f"mine_{package}/ops/core.py")
+
+
+def test_time_outside_of_the_users_frames_has_no_line(tmp_path):
+    """Shares are of all of the host's time, not only of that in frames of the user."""
+    function = partial(event, "python_function")
+    events = [
+        mark("ProfilerStep#1", 0, 1000),
+        function("flashinfer/fused_moe/core.py(5): run", 0, 400),
+        function("train.py(3): step", 400, 600),
+        function("torch/nn/functional.py(1): relu", 450, 500),
+        op("aten::relu", 460, 490),
+        function("vllm/worker.py(9): execute", 600, 1000),
+        event("cuda_runtime", "cudaLaunchKernel", 640, 660, correlation=1),
+        event("kernel", "k", 700, 800, pid=0, tid=7, device=0, stream=7, correlation=1),
+    ]
+    found = read_trace(write(tmp_path / "t.json", events)).facts
+    (line,) = (entry for entry in found["lines"] if entry["host_ns"])
+    rest = found["unknown_lines"]
+    assert (line["text"], line["host_ns"], rest["host_ns"]) == ("train.py:3 in step (its first line)", 200e3, 800e3)
+    assert (line["python_ns"], rest["python_ns"]) == (170e3, 780e3)
+    assert (line["idle_ns"], rest["idle_ns"]) == (200e3, 700e3)
+    (shown,) = source_lines.by_measure(found, "between_ns")
+    assert shown.share == 0.2
 
 
 def test_generated_code_is_nobodys_wherever_the_cache_is(monkeypatch, tmp_path):

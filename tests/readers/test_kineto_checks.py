@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from perfkit import table as kernel_table
+from perfkit.analysis.report.rows import in_steps
 from perfkit.errors import InputError
 from perfkit.readers.kineto.checks import Expected
 from perfkit.readers.kineto.trace import read_trace
@@ -256,15 +257,17 @@ def test_fills_without_an_activity_as_many_in_every_step_lack_nothing(
     assert ("copies and fills were called" in found["sentence"]) is not holds
 
 
-def test_what_is_below_the_resolution_of_an_old_trace_has_no_time(tmp_path: Path) -> None:
-    """In whole µs the shortest kernels have none: that is unknown, and no 0."""
+def test_what_is_below_the_resolution_of_an_old_trace_counts_with_no_time(tmp_path: Path) -> None:
+    """In whole µs the shortest kernels have 0, which is no further off than the others' times; they ran."""
     events = [mark("ProfilerStep#1", 0, 1000), op("aten::relu", 90, 500)]
     for number in range(4):
         events += launched(100 + 20 * number, 200 + 20 * number, 210 + 20 * number, number)
     events[-1]["dur"] = 0
     found = read_trace(write(tmp_path / "t.json", events))
-    assert found.frame["duration_ns"].isna().tolist() == [False, False, False, True]
-    assert "1 of 4 activities of the GPU have no time" in found.warnings
+    assert found.frame["duration_ns"].tolist() == [10_000.0, 10_000.0, 10_000.0, 0.0]
+    assert len(in_steps(found)) == 4 and found.facts["busy_ns"] == [30_000]
+    said = "1 of 4 activities of the GPU last less than the µs that the trace counts in: they count with no time"
+    assert said in found.warnings
     events[0]["dur"], events[2]["ts"], events[3]["ts"] = 1000.5, events[2]["ts"] + 0.25, events[3]["ts"] + 0.25
     assert "1 of 4 activities of the GPU have no time" in refused(write(tmp_path / "t.json", events)).message
 

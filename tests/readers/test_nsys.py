@@ -236,6 +236,21 @@ def test_nsight_systems_own_warnings_are_passed_on(tmp_path: Path) -> None:
     ]
 
 
+def test_what_was_not_collected_of_processes_without_cuda_is_no_news(tmp_path: Path) -> None:
+    """A shell and its children use none, and each has such a line."""
+    nothing = "No CUDA events collected. Does the process use CUDA?"
+    late = "CUDA profiling might have not been started correctly."
+    lost = "Not all CUDA events might have been collected."
+    shell = 9 << 24
+    said = [{"severity": 2, "text": text, "globalPid": shell} for text in (nothing, late, lost)]
+    said += [{"severity": 2, "text": "No NVTX events collected. Does the process use NVTX?", "globalPid": PROCESS}]
+    said += [{"severity": 2, "text": "CUDA device-side profiling is off.", "globalPid": None}]
+    warnings = table_of(tmp_path, {**two_steps(), "DIAGNOSTIC_EVENT": said}).warnings
+    assert [w.partition(" says: ")[2] for w in warnings if "Nsight Systems says" in w] == [
+        lost, "No NVTX events collected. Does the process use NVTX?", "CUDA device-side profiling is off.",
+    ]  # fmt: skip
+
+
 def test_a_capture_of_nothing_passes_on_why(tmp_path: Path) -> None:
     said = [{"severity": 2, "text": "No CUDA events collected. Does the process use CUDA?"}]
     empty = {"StringIds": [{"id": 1, "value": "x"}], "META_DATA_EXPORT": [{"name": "a", "value": "b"}]}

@@ -7,6 +7,7 @@ open where it was launched: kernel → (process, correlation id) → CUDA call �
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,7 @@ from perfkit.readers.nsys.activity import (
     read_activity,
     read_calls,
 )  # fmt: skip
-from perfkit.readers.nsys.database import Database, Integers, opened
+from perfkit.readers.nsys.database import ABSENT, Database, Integers, opened
 from perfkit.readers.nsys.ranges import RANGES, Marks, Places, Ranges, find_marks, places, project, read_ranges, summary
 
 READER = "nsys"
@@ -47,6 +48,7 @@ _MOST_RANGES = 1000  # names of ranges kept in the facts
 _DIAGNOSIS = ("severity", "text")
 _DIAGNOSTICS = 5  # of Nsight Systems' own warnings that are passed on
 _WARNING, _ERROR = "2", "3"  # their severity
+_NOTHING = re.compile(r"^No .* events collected|profiling might have not been started")  # said of one process
 _OURS = re.compile(r"CUDA|CUPTI|NVTX|GPU|[Ll]ost|[Dd]ropped|buffer")  # what a warning has to speak of
 _FOREIGN = {  # by how the name of a table of theirs begins
     "CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL": (
@@ -258,12 +260,18 @@ def _warnings(database: Database, activity: Activity, calls: Calls, ranges: Rang
     if ranges.unclosed:
         found.append(f"{ranges.unclosed} NVTX ranges never ended and count until the end of the capture")
     found.append("Nsight Systems records times only: FLOP and bytes of kernels are unknown without an ncu report")
-    return found + _diagnostics(database)
+    return found + _diagnostics(database, {*activity.process.tolist(), *calls.process.tolist()} - {ABSENT})
 
 
-def _diagnostics(database: Database) -> list[str]:
-    """Nsight Systems' own errors, then its warnings about what it may have missed of CUDA and NVTX."""
-    events = [(level, " ".join(text.split())[:200]) for level, text in database.texts("DIAGNOSTIC_EVENT", _DIAGNOSIS)]
+def _diagnostics(database: Database, known: Collection[int] = ()) -> list[str]:
+    """Nsight Systems' own errors, then its warnings about what it may have missed of CUDA and NVTX. Where the processes
+    that used CUDA are `known`, that nothing was collected of another one, such as a shell, is no news."""
+    events = []
+    process = ("globalPid",) if known and database.has("DIAGNOSTIC_EVENT", "globalPid") else ()
+    ours = {str(one) for one in known}
+    for level, text, *of in database.texts("DIAGNOSTIC_EVENT", (*_DIAGNOSIS, *process)):
+        if not (of and of[0] and of[0] not in ours and _NOTHING.search(text)):
+            events.append((level, " ".join(text.split())[:200]))
     said = [text for level, text in events if level == _ERROR]
     said += [text for level, text in events if level == _WARNING and _OURS.search(text)]
     return [f"Nsight Systems says: {text}" for text in dict.fromkeys(said)][:_DIAGNOSTICS]

@@ -18,7 +18,7 @@ from perfkit.readers.kineto.checks.evidence import (
     Evidence,
     Found,
 )
-from perfkit.readers.kineto.decode.events import OPERATOR
+from perfkit.readers.kineto.decode.events import OPERATOR, in_whole_us
 from perfkit.readers.kineto.measure.collectives import collectives
 
 _WITHOUT_TIME = 0.01  # of the activities of a GPU
@@ -38,10 +38,12 @@ def times(e: Evidence) -> Found:
     if not of:
         return DOES_NOT_APPLY
     none = int((length <= 0).sum())
-    whole = bool((length % 1000 == 0).all() and (start % 1000 == 0).all())
+    whole = in_whole_us(start, end)
     holds = none <= (_BELOW_RESOLUTION if whole or not on_gpu else _WITHOUT_TIME) * of and none < of
     what = "activities of the GPU" if on_gpu else "operators"
-    words = f"{none} of {of} {what} have no time" if none and (on_gpu or not holds) else ""
+    short = "last less than the µs that the trace counts in: they count with no time"
+    said = none > 0 and (on_gpu or not holds)
+    words = f"{none} of {of} {what} {short if holds and whole else 'have no time'}" if said else ""
     return Found(holds=holds, figure=none / of, events=none, of=of, sentence=words, hint=OTHER_PROFILER)
 
 

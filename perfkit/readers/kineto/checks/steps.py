@@ -12,6 +12,7 @@ from perfkit.readers.kineto.decode.events import distinct
 
 _OWN_OUTSIDE = 0.01  # of it, where each step ended with a wait for the GPU
 _AROUND_ALL = f"{PROFILER_STEP}1"  # in a trace that perfkit captured this mark is around all of its own
+_CUT = 0.95  # of the other steps: a last step this short lacks the wait for a step after it
 _MARKED = (STEP, PROFILER_STEP)
 MARK_STEPS = "Capture it again, and end each step with the profiler's step()."
 
@@ -72,10 +73,13 @@ def _two_views(e: Evidence, share: float, late: float) -> str:
         return ""
     steps = (e.on_gpu.steps, e.steps)
     gpu, host = (units.text(float(np.mean(one.end - one.start)), "ns") for one in steps)
+    *others, last = (e.on_gpu.steps.end - e.on_gpu.steps.start).tolist()
+    whole = float(np.mean(others)) if others else 0.0
+    cut = f" (the last ends with its work, the others take {units.text(whole, 'ns')})" if last < _CUT * whole else ""
     why = "the host runs ahead" if 2 * late >= share else "the clocks are apart"
     return (
         f"{why}, and {share:.0%} of the GPU's time lies outside of the host's mark of the step that launched it: "
-        f"a step is the GPU's, {gpu} from its first kernel to the next step's first; the host's mark takes {host}"
+        f"a step is the GPU's, {gpu} from its first kernel to the next step's first{cut}; the host's mark takes {host}"
     )
 
 

@@ -204,6 +204,11 @@ class DeviceEvents:
         return len(self.name)
 
 
+def in_whole_us(start: Integers, end: Integers) -> bool:
+    """Return whether all times are whole µs, as of PyTorch before 2.0: what is shorter has a duration of 0."""
+    return bool((start % 1000 == 0).all() and ((end - start) % 1000 == 0).all())
+
+
 def values_at(values: Integers, events: Integers) -> Integers:
     """`values` of some `events`; −1 for no event (−1)."""
     if not len(values):

@@ -87,6 +87,8 @@ def by_line(
         of = frames_of(lined, events)
         amounts[f"{name}_ns"] = _summed(of, ns, count)
         amounts[f"{name}s"] = _summed(of, np.ones(len(events)), count)
+    if idle is not None:  # the GPU also waits outside of the host's steps
+        amounts["idle_ns"][-1] += max(idle.length - amounts["idle_ns"].sum(), 0.0)
     launched, of_rows, duration = rows
     amounts["between_ns"] = amounts["host_ns"]
     if idle is None:  # the rows ran on the host

@@ -18,7 +18,7 @@ from perfkit.readers.intervals import Steps
 from perfkit.readers.kineto.attribution.places import Place
 from perfkit.readers.kineto.decode.events import OPERATOR, HostEvents
 from perfkit.readers.kineto.lines.calls import calls_of, matched, sequence
-from perfkit.readers.kineto.lines.pieces import Pieces, own_times
+from perfkit.readers.kineto.lines.pieces import Pieces, filled, own_times
 from perfkit.readers.kineto.lines.recomputed import originals
 from perfkit.readers.kineto.lines.stacks import Frame, Stacks
 
@@ -49,12 +49,12 @@ class Lined:
 
 
 def by_own_stacks(trace: Traced, stacks: Stacks) -> Lined:
-    """The lines of a trace that holds its stacks."""
+    """The lines of a trace that holds its stacks. Its steps' time outside of the user's frames has no line."""
     places = trace.places
     frame = _with_forward(trace, stacks.user, _inside_nodes(places, stacks))
     rows: list[tuple[int, int, int, bool]] = []
-    for step in range(len(trace.steps.start)):
-        told = _own_pieces(trace, stacks, step)
+    for step, (start, end) in enumerate(zip(trace.steps.start.tolist(), trace.steps.end.tolist(), strict=True)):
+        told = filled(_own_pieces(trace, stacks, step), start, end)
         rows += _cut(trace, told, step)
     return Lined(stacks.frames, frame, stacks.user, stacks.library, Pieces.of(rows))
 

@@ -33,6 +33,18 @@ class Pieces:
         return (self.end - self.start) - (cover.until(self.end) - cover.until(self.start))
 
 
+def filled(pieces: list[tuple[int, int, int]], start: int, end: int) -> list[tuple[int, int, int]]:
+    """The `pieces` of [start, end), in order, and what they leave free of it as pieces without a frame (−1)."""
+    found: list[tuple[int, int, int]] = []
+    at = start
+    for piece in pieces:
+        if piece[0] > at:
+            found.append((at, piece[0], -1))
+        found.append(piece)
+        at = piece[1]
+    return [*found, (at, end, -1)] if end > at else found
+
+
 def own_times(host: HostEvents, chosen: Booleans, value: Integers, lane: int) -> list[tuple[int, int, int]]:
     """The time of each `chosen` event of a thread without the chosen ones inside it: start, end, its `value`."""
     events = np.flatnonzero(chosen & (host.lane == lane))

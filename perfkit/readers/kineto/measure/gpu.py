@@ -10,7 +10,7 @@ import numpy as np
 from perfkit.intervals import Union
 from perfkit.readers.columns import Coded, Integers, integers
 from perfkit.readers.kineto.attribution.gpu_steps import Launches
-from perfkit.readers.kineto.decode.events import KINDS, DeviceEvents, HostEvents, Message, distinct
+from perfkit.readers.kineto.decode.events import KINDS, DeviceEvents, HostEvents, Message, distinct, in_whole_us
 from perfkit.readers.kineto.measure.collectives import columns_of, described
 from perfkit.readers.kineto.measure.rows import Rows
 from perfkit.readers.kineto.measure.work import work_columns
@@ -43,9 +43,10 @@ def columns(
 
 
 def _duration(device: DeviceEvents) -> Any:
-    """How long each activity ran in ns; unknown where the trace has no time for it, or it is below its resolution."""
+    """How long each activity ran in ns; unknown where the trace has no time for it. In a trace in whole µs 0 is a time
+    like the others: as far off as they are."""
     length = (device.end - device.start).astype(float)
-    return np.where(length > 0, length, np.nan)
+    return length if in_whole_us(device.start, device.end) else np.where(length > 0, length, np.nan)
 
 
 def device_names(device: DeviceEvents) -> Coded:
