@@ -16,7 +16,7 @@ from perfkit.memory.phases import line_of, of_torch_optim, table
 from perfkit.memory.records import ALLOC, FAILED, FREE, FREED, PENDING, Device, Frame, Snapshot
 from perfkit.memory.results import DeviceMemory, Failure, MemoryReport, Moment, Unused
 
-TOLD = 0.1  # of the peak that is told of as allocated before
+MENTIONED = 0.1  # of the peak: a smaller part that was allocated before the first event is not mentioned
 NO_STACKS = (
     "No stacks were recorded, so nothing says what an allocation is for: "
     "torch.cuda.memory._record_memory_history() before the first one records them."
@@ -121,7 +121,7 @@ def _notes(snapshot: Snapshot, device: Device, found: Allocations, made: DeviceM
         notes.append(NO_EVENTS)
     alive = found.alive_at(peak)
     earlier = int(found.size[alive & (found.begin == BEFORE) & (found.stack == 0)].sum())
-    if any(snapshot.stacks) and earlier >= TOLD * made.peak.allocated > 0:
+    if any(snapshot.stacks) and earlier >= MENTIONED * made.peak.allocated > 0:
         notes.append(EARLIER.format(share=earlier / made.peak.allocated))
     rounded = int(found.size[alive & ~found.exact].sum())
     if rounded:

@@ -95,7 +95,8 @@ def test_a_damaged_trace_is_refused_by_the_check_that_it_fails(tmp_path: Path, k
     "name", ["rocm-mi250-tiny", "triton-tiny", "alexnet-2023-extid-collides", rest("ranks/ddp.rank0")]
 )
 def test_damaged_samples_are_refused(samples: Path, tmp_path: Path, name: str, how: Any) -> None:
-    refused(damage.write(tmp_path / "t.json", damage.events_of(samples / "kineto" / f"{name}.json.gz"), how))
+    error = refused(damage.write(tmp_path / "t.json", damage.events_of(samples / "kineto" / f"{name}.json.gz"), how))
+    assert any(check.needed and check.holds is False for check in error.checks)
 
 
 @pytest.mark.parametrize(("kind", "option"), [*((kind, None) for kind in DAMAGES), ("zeroed", "--json")])

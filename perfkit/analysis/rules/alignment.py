@@ -40,7 +40,8 @@ def _narrow(size: int, name: str) -> bool:
 def _told(
     rule: Rule, case: Case, rows: Booleans, flop: Reals, others: Booleans, unit: str, multiple: int
 ) -> Finding | Unjudged:
-    aligned = flop[others].sum() / case.judged.time[others].sum() if others.any() else 0.0
+    took = case.judged.time[others].sum()  # 0 where all are shorter than the trace resolves
+    aligned = flop[others].sum() / took if took else 0.0
     roof = np.nan_to_num(case.judged.roof)
     takes = np.maximum(flop / aligned if aligned else 0.0, roof)
     if not (takes[rows] > 0).all():

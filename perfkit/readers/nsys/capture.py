@@ -265,7 +265,7 @@ def _warnings(database: Database, activity: Activity, calls: Calls, ranges: Rang
 
 def _diagnostics(database: Database, known: Collection[int] = ()) -> list[str]:
     """Nsight Systems' own errors, then its warnings about what it may have missed of CUDA and NVTX. Where the processes
-    that used CUDA are `known`, that nothing was collected of another one, such as a shell, is no news."""
+    that used CUDA are `known`, a warning that nothing was collected of another one, such as a shell, is left out."""
     events = []
     process = ("globalPid",) if known and database.has("DIAGNOSTIC_EVENT", "globalPid") else ()
     ours = {str(one) for one in known}

@@ -56,5 +56,5 @@ def _read(one: Any) -> Frame:
     file, line, name = one.get("filename"), one.get("line"), one.get("name")
     file = file if isinstance(file, str) else ""
     if _WINDOWS.match(file):
-        file = file.replace("\\", "/")  # the phases of a program are told by the paths of PyTorch's files
+        file = file.replace("\\", "/")  # `phases` looks for the paths of PyTorch's files
     return Frame(file, line if type(line) is int else 0, name if isinstance(name, str) else "")

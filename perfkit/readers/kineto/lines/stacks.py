@@ -31,13 +31,7 @@ _PACKAGES = re.compile(
     "torch|torch(vision|audio|text|tune|data)|transformers|accelerate|lightning|pytorch_lightning|timm|datasets|"
     "diffusers|numpy|pandas|scipy|sklearn|triton|deepspeed|apex|flash_attn|xformers|bitsandbytes|einops|tqdm|PIL|cv2|"
     "perfkit|IPython|ipykernel|ignite|fairscale|megatron|vllm|peft|trl|ray|thunder|tokenizers|huggingface_hub|"
-    "safetensors|tensorboard|wandb|matplotlib|hydra|fsspec|nvtx|"
-    # engines of inference, and libraries of kernels
-    "sglang|lmdeploy|tensorrt_llm|mlc_llm|xfuser|optimum|auto_gptq|gptqmodel|awq|compressed_tensors|llmcompressor|"
-    "sgl_kernel|flashinfer|aiter|flash_attn_[23]|flash_attn_interface|flash_mla|vllm_flash_attn|fla|mamba_ssm|"
-    "causal_conv1d|sageattention|spas_sage_attn|deep_ep|deep_gemm|triton_kernels|tilelang|cutlass|liger_kernel|"
-    "transformer_engine|transformer_engine_torch|torchao|torchrec|fbgemm_gpu|tensorrt|torch_tensorrt|onnxruntime|"
-    "xgrammar|outlines|nixl|lmcache|mooncake|uvloop|zmq|fastapi|uvicorn|starlette|pydantic|msgspec|aiohttp|jinja2"
+    "safetensors|tensorboard|wandb|matplotlib|hydra|fsspec|nvtx"
 )
 
 
