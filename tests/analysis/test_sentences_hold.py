@@ -75,6 +75,28 @@ def test_of_a_fused_optimizer_a_table_has_its_part() -> None:
     assert part.time_ns == pytest.approx(100e3)  # 2 × 64 kB of 1.28 MB that it reads
 
 
+@pytest.mark.parametrize("form", ["table", "module", "neither"])
+def test_a_tied_table_beside_positions_is_not_theirs(form: str) -> None:
+    """122 ms of zeroing GPT-2's tied table were a dense gradient of its positions, of "64 of 1,024 rows"."""
+    tied, own, asked = "fp32[50000×16]", "fp32[1000×16]", "int64[64]"
+    back = {"pass": "backward"}
+
+    def zeroed(table: str, module: str, time: float) -> dict[str, Any]:
+        shapes = table if form == "table" else f"fp32[64×16], {asked}"
+        return cpu("fill_", time, "embedding", operator="embedding", shapes=shapes,
+                   module=module if form == "module" else "", **back)  # fmt: skip
+
+    rows = [
+        cpu("index_select", 5, "embedding", operator="embedding", shapes=f"{tied}, {asked}", module="wte"),
+        cpu("index_select", 5, "embedding", operator="embedding", shapes=f"{own}, {asked}", module="wpe"),
+        {**product(100), "shapes": "fp32[64×16], fp32[16×50000]"},
+        zeroed(tied, "wte", 1000), zeroed(own, "wpe", 100),
+        cpu("_fused_adamw_", 200, "optimizer", shapes=own, **{"pass": "optimizer"}),
+    ]  # fmt: skip
+    found = named(report(rows, 1500))["dense-embedding-gradient"]
+    assert found.time_ns == pytest.approx((200 if form == "neither" else 300) * 1e3)
+
+
 def test_a_graph_network_gathers_and_looks_nothing_up() -> None:
     shapes = "fp32[4000×250], int64[1000]"
     rows = [product(), cpu("index_select", 100, "index", moved=2 * MB, shapes=shapes)]

@@ -89,20 +89,28 @@ GATHER = Rule(
 def _dense(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
     operators, shapes, logical = case.operators(), case.text("shapes"), case.text("operator")
     forward = np.array([o in _LOOKUPS for o in operators], bool) & ~case.is_in("pass", ("backward", "optimizer"))
+    modules = case.text("module")
     tables: dict[tensors.Shape, list[int]] = {}  # shape → how many rows each lookup in a table of that shape reads
+    owners: dict[str, set[tensors.Shape]] = {}  # module → shapes of the tables in which it looks up
     for i in np.flatnonzero(forward).tolist():
         found = [shape for _, shape in tensors.shapes(shapes[i])]
         if len(found) >= 2 and len(found[0]) == 2:
             tables.setdefault(found[0], []).append(tensors.elements(found[1]))
+            owners.setdefault(modules[i], set()).add(found[0])
     large = {shape for shape, looked_up in tables.items() if shape[0] > _SPARSE * max(*looked_up, 1)}
     large -= _multiplied(case)
     if not large:
         return
     touches = np.array([any(s in large for _, s in tensors.shapes(text)) for text in shapes], bool)
+    theirs = [
+        ("embedding" in logical[i] or "index_select" in logical[i])
+        and _looked_up(shapes[i], owners.get(modules[i]), set(tables)) <= large
+        for i in range(len(shapes))
+    ]
     zeroing = (
         case.is_in("pass", ("backward",))
         & case.is_in("family", ("fill", "embedding"))
-        & (touches | np.array(["embedding" in o or "index_select" in o for o in logical], bool))
+        & (touches | np.array(theirs, bool))
     )
     updating = case.is_in("pass", ("optimizer",)) & touches
     if not updating.any() and not any("embedding" in logical[i] for i in np.flatnonzero(forward).tolist()):
@@ -125,6 +133,12 @@ def _dense(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
         time * (1 - min(1.0, looked / rows)),
         rows=zeroing | updating,
     )  # fmt: skip
+
+
+def _looked_up(text: str, of_module: set[tensors.Shape] | None, tables: set[tensors.Shape]) -> set[tensors.Shape]:
+    """Shapes of the tables of which a lookup's backward row with the shapes `text` may be: those that it names, else
+    those of its module, else all of `tables`."""
+    return {shape for _, shape in tensors.shapes(text)} & tables or of_module or tables
 
 
 def _part(text: str, tables: set[tensors.Shape], read: float) -> float:
