@@ -11,7 +11,8 @@ interpreter ("python -m torch.distributed.run … ranks.py"). Compared are
     counters         of Dynamo, of all processes that ended by Python's exit
     threads          of Python, alive when a process ends; hooks (sys.setprofile and settrace) and warnings' filters
     left             after a complete recording (its last step is the one with source lines) no function of perfkit may
-                     stand in torch
+                     stand in torch when the program's threads have ended; asked where steps were recorded: a launcher
+                     that runs none waits for one to its end
     before, after    medians of step times before and after the recording, where the program writes them: seconds, one
                      a line, to the file that the environment variable UNHARMED_STEPS names
 

@@ -71,12 +71,24 @@ def at_exit() -> None:
         os.replace(f"{path}.part", path)
 
 
-def main_ended() -> None:
-    """Note what is left of perfkit when the main thread ends."""
-    left.extend(left_behind())
+def threads_ended() -> None:
+    """Note what is left of perfkit when the main thread and every thread that Python waits for have ended."""
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread() and not thread.daemon:
+            thread.join()
+    if recorded():
+        left.extend(left_behind())
+
+
+def recorded() -> bool:
+    """Return whether perfkit has written a trace of this process's steps."""
+    order = os.environ.get("PERFKIT_CAPTURE")
+    return bool(order) and os.path.isfile(
+        os.path.join(os.path.dirname(str(order)), f"process-{os.getpid()}", "trace.json")
+    )
 
 
 left: list[str] = []
 if "UNHARMED" in os.environ:
-    threading._register_atexit(main_ended)  # type: ignore[attr-defined]  # before what perfkit does at exit
+    threading._register_atexit(threads_ended)  # type: ignore[attr-defined]  # before what perfkit does at exit
     atexit.register(at_exit)
