@@ -136,7 +136,8 @@ class Wrappers:
     ) -> contextlib.AbstractContextManager[None]:
         if self._quiet():
             return _NOTHING
-        if outermost and self._watcher.is_apart(thread):
+        # Its own modules as well: a request may have begun before anything was recorded.
+        if self._watcher.is_apart(thread):
             return ranges.mark(profile_names.APART)
         return thread.marks.module(module, outermost)
 

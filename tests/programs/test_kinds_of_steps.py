@@ -127,6 +127,14 @@ def test_a_request_is_a_step_on_whatever_thread(kind, tmp_path):
     assert result.steps_are == REQUEST and step_matrix(rows) == 16 * FORWARD
 
 
+@pytest.mark.parametrize("before", [0, 1])
+def test_a_request_that_straddles_the_begin_of_the_recording_is_part_of_no_step(before, tmp_path):
+    """Its second layer was."""
+    result, rows = recorded(f"stepping straddled {before}", tmp_path, order=Order(warmup=10, steps=2))
+    assert result.steps_are == REQUEST and step_matrix(rows) == 16 * FORWARD
+    assert rows["name"].tolist().count("aten::addmm") == 4 and "aten::normal_" not in set(rows["name"])
+
+
 def test_a_thread_serves_after_the_main_thread_tried(tmp_path):
     result, rows = recorded("stepping later", tmp_path)
     assert result.steps_are == CALL and step_matrix(rows) == 16 * FORWARD

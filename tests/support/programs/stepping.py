@@ -179,6 +179,52 @@ def pool():
         list(threads.map(serve, range(100)))
 
 
+def straddled(before):
+    """Two threads take turns; then each request of one begins within a request of the other and ends in its next."""
+    meet = threading.Barrier(2, timeout=60)
+    straddling = threading.Event()
+
+    class Halfway(torch.nn.Module):
+        def forward(self, x):
+            if straddling.is_set():
+                meet.wait()  # steady: may begin, or may go on; straddling: has begun
+                meet.wait()  # steady: has begun, or is over; straddling: goes on
+            return x
+
+    model = torch.nn.Sequential(torch.nn.Linear(24, 48), Halfway(), torch.nn.Linear(48, 6))
+
+    def ask(count):
+        with torch.inference_mode():
+            for _ in range(count):
+                model(torch.randn(16, 24))
+                taken["steps"] += 1
+
+    def steady():
+        for _ in range(8):
+            ask(1)
+            meet.wait()
+            meet.wait()
+        ask(int(before))
+        straddling.set()
+        ask(24)
+
+    def straddles():
+        for _ in range(8):
+            meet.wait()
+            ask(1)
+            meet.wait()
+        for _ in range(12):
+            meet.wait()
+            ask(1)
+            meet.wait()
+
+    threads = [threading.Thread(target=one) for one in (steady, straddles)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+
+
 def later():
     """The main thread tries the model once; another one serves."""
     answer()

@@ -76,12 +76,13 @@ def places_of(events: HostEvents, steps: Steps) -> Place:
 
 def _steps_of(events: HostEvents, steps: Steps) -> Integers:
     """Step of each event; −1 for what starts outside all, is longer than the step on the step's own thread, or belongs
-    to a request that another thread answers."""
+    to a thread that answers another request meanwhile."""
     step = steps.at(events.start)
     if not len(steps.end):
         return step
     if APART in events.names:
-        step = np.where(events.nearest(events.named([name == APART for name in events.names])) >= 0, -1, step)
+        answering = np.unique(events.lane[events.named([name == APART for name in events.names])])
+        step = np.where(np.isin(events.lane, answering) & (events.lane != steps.lane), -1, step)
     around = (events.lane == steps.lane) & (events.end > steps.end[np.maximum(step, 0)])
     return np.where(around, -1, step)
 
