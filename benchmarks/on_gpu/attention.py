@@ -1,4 +1,4 @@
-"""Attention on one GPU, many kinds: python attention.py capture|ncu [SECONDS]
+"""Attention on one GPU, many kinds: python attention.py capture|ncu
 
 Kinds: flash, cudnn, efficient and flex, causal and full, T = 1024 and 4096, D = 64 and 128, in bf16; a forward and a
 backward pass of each. `capture`: steps that call each kind as a module of its own, for `perfkit capture`. `ncu`: one
