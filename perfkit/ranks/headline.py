@@ -37,11 +37,11 @@ def _late(group: Sequence[Straggler], ranks: int) -> str:
     interval = "" if one.steps == 1 else f" {interval}"
     why = f", because {one.causes[0].text}." if one.causes else ". No cause is seen in its trace."
     if len(group) == 1:
-        wait = f"the others wait {text(one.late_ns.value, 'ns')} for it{interval}"
-        return f"Rank {one.rank} is late: {wait}, {often}{why} {naming.covered(one)}".rstrip()
+        late = f"Rank {one.rank} is late by {text(one.late_ns.value, 'ns')}{interval}"
+        return f"{late}, {often}{why} {naming.covered(one)}".rstrip()
     those = naming.numbers(sorted(other.rank for other in group))
     return (
-        f"{len(group)} of {ranks} ranks are late ({those}). For rank {one.rank}, which costs most, the others wait "
+        f"{len(group)} of {ranks} ranks are late ({those}). Rank {one.rank}, which costs most, is late by "
         f"{text(one.late_ns.value, 'ns')}{interval}, {often}{why} {_alike(group)} {naming.covered(one)}".rstrip()
     )
 

@@ -44,15 +44,16 @@ class Lateness:
 def judge(members: Sequence[Member], matched: Matched, waiting: Waiting) -> list[Lateness]:
     """How late each member is, and whether it is named a straggler.
 
-    A rank's lateness in a step is the sum, over the collectives, of how long after the median rank it arrives, less
-    what the median of the other ranks has; how long its profiler worked for itself is taken off, for that is not the
-    program's. It is named where the whole interval of the median over steps is above `WORTH` of the step; or where it
-    is late in bursts, above `BURST` and five times what it is otherwise, more often than if bursts fell on ranks by
-    chance; or where bursts above `LARGE` are at least two more than the median of the others has. Where it is late
-    always and has bursts as well, the larger sum is reported.
+    A rank's lateness in a step is the sum, over the collectives, of how much longer after the median rank it
+    arrives than it was late before, less what the median of the other ranks has; how long its profiler worked for
+    itself is taken off, for that is not the program's. It is named where the whole interval of the median over
+    steps is above `WORTH` of the step; or where it is late in bursts, above `BURST` and five times what it is
+    otherwise, more often than if bursts fell on ranks by chance; or where bursts above `LARGE` are at least two
+    more than the median of the others has. Where it is late always and has bursts as well, the larger sum is
+    reported.
     """
     steps = members[0].steps
-    lag = np.maximum(per_step(waiting.lag, matched.step, steps) - _of_profiler(members, steps), 0.0)
+    lag = np.maximum(per_step(waiting.delay, matched.step, steps) - _of_profiler(members, steps), 0.0)
     length = float(np.median([m.step_ns for m in members])) if steps else 0.0
     late = [lag[:, i] - np.median(np.delete(lag, i, axis=1), axis=1) for i in range(len(members))]
     bursts = [_bursts(one, BURST * length) for one in late]

@@ -21,13 +21,13 @@ def numbers(ranks: Sequence[int]) -> str:
 
 
 def covered(late: Straggler) -> str:
-    """A sentence on how much of a delay costs nothing, because the ranks that wait compute; "" where nearly none."""
+    """A sentence on how much of a delay lengthens the step; "" where nearly all of it does."""
     bare = late.exposed_ns.value
     if bare >= (1 - _COVERED) * late.mean_ns:
         return ""
     return (
-        f"On average they wait {text(late.mean_ns, 'ns')}, at most {text(bare, 'ns')} of it not covered by "
-        "computation of their own."
+        f"On average it is {text(late.mean_ns, 'ns')}, of which at most {text(bare, 'ns')} lengthens the step: "
+        "computation of the others covers the rest."
     )
 
 

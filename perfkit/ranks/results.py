@@ -86,10 +86,11 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Straggler(msgspec.Struct, frozen=True, kw_only=True):
-    """A rank that others wait for: how long a step, in how many steps, and the causes.
+    """A rank that others wait for: how late it is, in how many steps, and the causes.
 
-    In the steps in which it is late, `late_ns` is the median of how long the others wait for it, `mean_ns` the mean,
-    and `exposed_ns` the mean of the part that no computation of theirs covers: fixing it saves no more.
+    In the steps in which it is late, `late_ns` is the median of how late it is, `mean_ns` the mean, and `exposed_ns`
+    the mean of the part that lengthens the step (no computation of the others covers it, or it takes longer because
+    they wait): fixing it saves no more.
     """
 
     rank: int

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from perfkit.ranks import delays
 from perfkit.ranks.clocks import on_first
 from perfkit.ranks.matching import Matched
 from perfkit.ranks.members import Member
@@ -18,13 +19,16 @@ class Waiting:
     """Lines are collectives, columns members; NaN where a member takes no part.
 
     `duration` in ns; `own` (a value a collective) is the shortest; `wait` is what a member's kernel takes longer, where
-    that is due to another rank. `lag` is how long after the (lower) median arrival one arrived that others wait for.
+    that is due to another rank. `lag` is how long after the (lower) median arrival one arrived that others wait for;
+    `late` is the same of the moments at which they could have begun, and `delay` the part of it that is new.
     """
 
     duration: np.ndarray
     own: np.ndarray
     wait: np.ndarray
     lag: np.ndarray
+    late: np.ndarray
+    delay: np.ndarray
 
 
 def divide(members: Sequence[Member], matched: Matched, clocks: Sequence[Clock]) -> Waiting:
@@ -38,7 +42,7 @@ def divide(members: Sequence[Member], matched: Matched, clocks: Sequence[Clock])
         here = matched.rows[:, i] >= 0
         duration[here, i] = member.frame["duration_ns"].to_numpy(float)[matched.rows[here, i]]
     if not len(matched):
-        return Waiting(duration, np.zeros(0), duration, duration)
+        return Waiting(duration, np.zeros(0), duration, duration, duration, duration)
     own = np.nanmin(duration, axis=1)
     together = matched.synchronising[:, None]
     # The longer of the two in the middle of an even number: of two ranks the one that came first.
@@ -47,7 +51,7 @@ def divide(members: Sequence[Member], matched: Matched, clocks: Sequence[Clock])
     if not together.all():
         of_root, behind = _by_clocks(members, matched, clocks, wait)
         wait, lag = np.where(together, wait, of_root), np.where(together, lag, behind)
-    return Waiting(duration, own, wait, lag)
+    return Waiting(duration, own, wait, lag, *delays.of(members, matched, duration, wait, lag))
 
 
 def _by_clocks(

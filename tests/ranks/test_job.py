@@ -76,7 +76,7 @@ def test_the_report_of_a_job_is_that_of_its_ranks_then_of_one(captured, capsys):
     said = " ".join(capsys.readouterr().out.split())
     assert said.startswith("train.py: training step, fp32 on cpu, 2 ranks of one job")
     assert "9.10 ms without the profiler (median)" in said
-    assert "Rank 1 is late: the others wait 4.00 ms for it" in said
+    assert "Rank 1 is late by 4.00 ms" in said
     first, second = said.index("Ranks: where a step goes"), said.index("Rank 1 in detail: the others wait for it")
     assert first < second < said.index("Accounting of the step")
     assert "backend" not in said.lower().replace("--backend", "")

@@ -196,10 +196,11 @@ def test_real_ranks_have_these_findings_and_no_others(samples, kind, expected):
     assert found(report).keys() == expected
     saved = {what.name: what.saves_ns for what in report.what_ifs}
     assert found(report)["exposed-collective"].saving_ns == pytest.approx(saved["perfect overlap"])
-    # Rank 1 alone waits, and never comes last: all its waiting without computation is due to rank 0.
+    # Rank 1 alone waits, and never comes last: all its waiting without computation is due to rank 0. Its kernels take
+    # up to 2 ms longer than those of rank 0 while NCCL's kernels wait next to them, which is due to rank 0 as well.
     straggler = found(report)["straggler"]
-    assert straggler.saving_ns == pytest.approx(report.parts[1].waiting_ns) == pytest.approx(saved["equal ranks"])
-    assert straggler.saving_ns < straggler.time_ns
+    assert report.parts[1].waiting_ns < straggler.saving_ns < report.parts[1].waiting_ns + 2.5e6
+    assert straggler.saving_ns <= min(straggler.time_ns, saved["equal ranks"]) + 1
     said = page.render_text(ranks_page.page(report))
     assert "What to do next" in said and all(name in said for name in expected)
 

@@ -7,6 +7,7 @@ import pytest
 
 from perfkit.ranks import causes
 from perfkit.ranks.analyse import analyse
+from tests.support.ranks import streams
 from tests.support.ranks.simulated import KERNEL_NS, LAYERS, job
 
 LATE = 1e6  # ns a layer
@@ -120,3 +121,45 @@ def test_a_slower_kernel_of_a_long_name_is_named_in_short() -> None:
     usual = {(name, shapes): (1e6, 4), ("add", ""): (9e6, 4)}
     text = causes._slower({**usual, (name, shapes): (2e6, 4)}, [usual], 2)
     assert len(text) < 160 and "Cijk_Alik_Bljk_" in text and "WG32_8_1 of 9 × bf16[4096×4096]" in text
+
+
+# One step of DDP on two GPUs, ms: start and length of what computes a bucket, and of its all-reduce. Rank 1 begins its
+# backward pass 30 ms late. Rank 0's first bucket waits for it from 7 ms on, and the others behind it in the stream,
+# while rank 0 computes on. Every all-reduce takes 1 ms by itself.
+BUCKETS = 8
+EARLY = [(3 + 4 * n, 4, 7 + 4 * n if n == 0 else 38 + 4 * (n - 1), 31 if n == 0 else 4) for n in range(BUCKETS)]
+DELAYED = [(33 + 4 * n, 4, 37 + 4 * n, 1) for n in range(BUCKETS)]
+
+
+def kernels_of(computed, ms, began, lasted):
+    return streams.compute(computed * 1e3, ms * 1e3), streams.talk(began * 1e3, lasted * 1e3)
+
+
+def with_buckets(*ranks, step=80.0):
+    made = []
+    for number, buckets in enumerate(ranks):
+        rows = [row for bucket in buckets for row in kernels_of(*bucket)]
+        made.append(streams.member(number, len(ranks), rows, step * 1e6, 4, "NVIDIA H200"))
+    return made
+
+
+def test_a_rank_that_is_late_for_every_bucket_is_late_once():
+    """The kernels of the all-reduces wait 58 ms together on rank 0; its step is 30 ms longer."""
+    (found,) = analyse(with_buckets(EARLY, DELAYED)).stragglers
+    assert (found.rank, found.late_ns.value) == (1, pytest.approx(30e6))
+    assert found.exposed_ns.value == pytest.approx(30e6)
+
+
+def test_a_rank_that_is_late_again_after_the_others_stood_still_is_late_twice():
+    """Both ranks need each result before they go on, as the layers of FSDP do."""
+    early = [(10 * n, 1, 10 * n + 1, 8) for n in range(BUCKETS)]
+    late = [(10 * n, 7, 10 * n + 7, 2) for n in range(BUCKETS)]
+    (found,) = analyse(with_buckets(early, late)).stragglers
+    assert (found.rank, found.late_ns.value) == (1, pytest.approx(BUCKETS * 6e6))
+
+
+def test_a_rank_that_loses_more_between_two_buckets_is_later_by_that():
+    lost = [(c + (5 if n > 3 else 0), ms, t + (5 if n > 3 else 0), long) for n, (c, ms, t, long) in enumerate(DELAYED)]
+    early = [*EARLY[:4], (19, 4, 50, 9), *((c, ms, t + 5, long) for c, ms, t, long in EARLY[5:])]
+    (found,) = analyse(with_buckets(early, lost)).stragglers
+    assert found.late_ns.value == pytest.approx(35e6)

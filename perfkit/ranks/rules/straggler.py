@@ -22,7 +22,7 @@ def _late(rule: RanksRule, case: RanksCase) -> Iterator[RanksFinding]:
 def _one(rule: RanksRule, case: RanksCase, late: Straggler) -> RanksFinding:
     often = _often(late)
     low, high = (max(ns, 0.0) * often for ns in (late.exposed_ns.low, late.exposed_ns.high))
-    title = f"The others wait {text(late.late_ns.value, 'ns')} for rank {late.rank} in {_steps(late)}"
+    title = f"Rank {late.rank} is late by {text(late.late_ns.value, 'ns')} in {_steps(late)}"
     evidence = f"{capital(_why(late))} {_between(late)}"
     return rule.finding(
         case, title, evidence, _takes(late), _saves(late), ranks=[late.rank], between=(low, high), count=often,
@@ -45,8 +45,8 @@ def _several(rule: RanksRule, case: RanksCase, group: Sequence[Straggler]) -> Ra
     # Not the sum of what each saves alone: computation that covers one delay on a rank leaves others bare there.
     saving = min(sum(delays), equal)
     title = (
-        f"The others wait for {len(group)} of {len(case.report.parts)} ranks: "
-        f"{text(most.late_ns.value, 'ns')} for rank {most.rank}, which costs most, in {_steps(most)}"
+        f"{len(group)} of {len(case.report.parts)} ranks are late, rank {most.rank}, which costs most, by "
+        f"{text(most.late_ns.value, 'ns')} in {_steps(most)}"
     )
     why = capital(f"Rank {most.rank}: {_why(most)}")
     evidence = f"{why} {_between(most)} Fixing one rank saves nothing where another is as late in the same step."
@@ -60,12 +60,12 @@ def _often(late: Straggler) -> float:
 
 
 def _takes(late: Straggler) -> float:
-    """Return the others' waiting for it, ns of the mean step."""
+    """Return its delay, ns of the mean step."""
     return max(late.mean_ns, 0.0) * _often(late)
 
 
 def _saves(late: Straggler) -> float:
-    """Return the part of that which no computation covers."""
+    """Return the part of that which lengthens the step."""
     return max(late.exposed_ns.value, 0.0) * _often(late)
 
 
@@ -88,12 +88,14 @@ RULES = (
         summary="the other ranks wait for one that is late",
         where=SEVERAL,
         what="A collective ends on no rank before the last one has arrived: the step of all is that of the latest.",
-        recognised="How long after the median rank it arrives at the collectives of a step, beyond what the others do: "
-        "the interval of the median over steps above 2 % of the step and above 0.5 ms; or bursts of 10 % of the step, "
-        "more of them than chance gives a rank; or two bursts of half a step more than the other ranks have.",
-        estimate="What of that delay no computation of the waiting ranks covers, as if nothing else were late: the "
-        "mean, with its 95 % interval over the steps; for ranks reported together all their delays, at most what equal "
-        "ranks would save.",
+        recognised="How long after the median rank it arrives at the collectives of a step, beyond what the others do "
+        "and beyond what it was late by at the one before (computation goes on while a bucket waits): the interval of "
+        "the median over steps above 2 % of the step and above 0.5 ms; or bursts of 10 % of the step, more of them "
+        "than chance gives a rank; or two bursts of half a step more than the other ranks have.",
+        estimate="What of that delay no computation of the waiting ranks covers, what of transfers it would cover if "
+        "they came earlier, and what the same kernels take longer there while a collective waits, as if nothing else "
+        "were late: the mean, with its 95 % interval over the steps; for ranks reported together all their delays, at "
+        "most what equal ranks would save.",
         remedies=(
             "Fix what the evidence names: a host that launches late (its Python, its data loader, cores that it "
             "shares), a GPU of a lower clock, or more work than the others have (shapes, samples, layers).",
