@@ -29,7 +29,7 @@ import torch
 
 torch.manual_seed(0)
 torch.set_num_threads(1)
-WIDTH, ROWS, CLASSES = 32, 2048, 16
+WIDTH, ROWS, CLASSES = 32, 1024, 16
 
 
 class Layer(torch.nn.Module):
