@@ -121,8 +121,9 @@ def _footnotes(report: RanksReport) -> list[str]:
         "Means over the steps, unions of intervals. A step is computation, waiting for other ranks and exposed "
         "transfer (what computation does not cover), copies while neither runs, and idle time; overlapped is "
         "communication that computation covers, waiting included.",
-        "late: how much later than the median rank it arrives at the collectives of a step, beyond what the others do "
-        "(median over the steps in which it is late, else over all).",
+        "late: how much later than the median rank it arrives at the collectives of a step, counted once where it is "
+        "as late for several in a row, beyond what the others do (median over the steps in which it is late, else over "
+        "all).",
         *([_OF_TIMED] if report.timed_step_ns is not None else []),
     ]
 
