@@ -1,25 +1,25 @@
 """What perfkit's wrappers add to a step while it watches, in one process: its wrappers and torch's own in turns.
 
-    perfkit capture --warmup 100000 --steps 3 --out /tmp/watched -- python benchmarks/on_gpu/watching.py
+    PYTHONPATH=$PWD perfkit capture --warmup 100000 --steps 3 --out /tmp/watched -- python benchmarks/on_gpu/watching.py
 
 Nothing is recorded: 2,700 steps of the loop of paced_steps.py end in the warm-up. Nine steps with the wrappers and nine
 with what they wrap take turns, in an order that turns as well; the first two of nine, which fill Python's caches anew,
-do not count. Printed are the medians and their ratio with its 95 % interval; limit 1.03. Processes differ by several
-per cent from one to the next, which two processes next to each other (paced_steps.sh) do not part from what is sought.
+do not count. Printed are the medians and their ratio with its 95 % interval; limit 1.03. Processes differ by
+several per cent from one to the next, so two of them next to each other (paced_steps.sh) show less.
 """
 
 from __future__ import annotations
 
 import statistics
 import sys
-import time
 from typing import Any
 
 import torch
 from torch import nn
 
-LAYERS, BLOCKS, STEPS, COLD, LIMIT = 44, 150, 9, 2, 1.03
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+from benchmarks.on_gpu import host_bound
+
+BLOCKS, STEPS, COLD, LIMIT = 150, 9, 2, 1.03
 
 
 def unwrapped(function: Any) -> Any:
@@ -31,21 +31,7 @@ def unwrapped(function: Any) -> Any:
 
 def main() -> int:
     """Train; exit code 1 where the wrappers take more than the limit."""
-    torch.manual_seed(0)
-    layers = [m for _ in range(LAYERS) for m in (nn.Linear(64, 64), nn.LayerNorm(64), nn.GELU())]
-    model = nn.Sequential(*layers).to(DEVICE)
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, foreach=False)
-    x = torch.randn(32, 64, device=DEVICE)
-
-    def step() -> float:
-        begun = time.perf_counter()
-        optimizer.zero_grad()
-        model(x).square().mean().backward()
-        optimizer.step()
-        if DEVICE == "cuda":
-            torch.cuda.synchronize()
-        return time.perf_counter() - begun
-
+    optimizer, step = host_bound.training()
     for _ in range(30):
         step()
     places: list[tuple[Any, str]] = [(nn.Module, "__call__"), (nn.Module, "_wrapped_call_impl")]
