@@ -1,4 +1,4 @@
-"""What each rank's lateness grows by at each collective: who is late for one is as late for those that follow."""
+"""Growth of each rank's lateness from one collective to the next: a delay that lasts counts once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from perfkit.ranks.members import Member
 
 _ADJACENT_NS = 50e3  # between two collectives of one stream, the second of which waited for the first
 
-_ALIKE = 0.9  # of what it was late by: less is no noise, the others were held up by themselves
+_ALIKE = 0.9  # of the lateness before: where it falls further, the others were delayed by themselves
 
 
 @dataclass(frozen=True)
