@@ -86,11 +86,6 @@ def recomputes() -> bool:
     return False
 
 
-def is_bare(module: torch.nn.Module) -> bool:
-    """Return whether a module has neither parameters nor buffers."""
-    return next(names.parameters(module), None) is None and not any(one._buffers for one in names.modules(module))
-
-
 def is_of_a_signal(error: BaseException) -> bool:
     """Return whether a handler of a signal raised `error`: it is the program's, wherever Python was at the time."""
     handlers = {getattr(signal.getsignal(number), "__code__", None) for number in signal.valid_signals()} - {None}

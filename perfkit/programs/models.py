@@ -20,13 +20,26 @@ class Models:
     def __init__(self) -> None:
         self.wrappers_are_models = False
         self._called: dict[int, weakref.ref[torch.nn.Module]] = {}
+        self._filled: set[int] = set()  # of these, that had a parameter or a buffer
         self._paths: dict[int, str] = {}
 
     def add(self, module: torch.nn.Module) -> None:
         """A module was called from outside, or traced by a compiler."""
-        if id(module) not in self._called:
+        known = self._called.get(id(module))
+        if known is None or known() is not module:
             self._called[id(module)] = weakref.ref(module)
+            self._filled.discard(id(module))
             self._paths = {}
+
+    def is_bare(self, module: torch.nn.Module) -> bool:
+        """Return whether a module that was added has neither parameters nor buffers. Looking walks all in it: never
+        again once it has."""
+        if id(module) in self._filled:
+            return False
+        bare = next(names.parameters(module), None) is None and not any(one._buffers for one in names.modules(module))
+        if not bare:
+            self._filled.add(id(module))
+        return bare
 
     def complete(self) -> None:
         """Take the module that holds several of the models by name, where there is one: an agent whose actor and critic
@@ -48,6 +61,7 @@ class Models:
     def clear(self) -> None:
         """Forget all."""
         self._called.clear()
+        self._filled.clear()
 
     def found(self) -> list[torch.nn.Module]:
         """The models, none of which lies in another, the largest first."""

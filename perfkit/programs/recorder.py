@@ -15,6 +15,7 @@ import contextlib
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
@@ -52,9 +53,17 @@ class Recorder:
         self._open = contextlib.ExitStack()
         self.outer_pass = "forward"  # the pass of what lies in no other; "" where a step does not tell its passes
 
+    @property
+    def is_near(self) -> bool:
+        """Return whether one of the next steps may be the first that is recorded."""
+        return self.result.found + 2 >= self.order.warmup
+
     def boundary(self, ready: Callable[[], bool]) -> bool:
         """A step ended, and the next begins; whether the recording is over. `ready()`: whether it may begin."""
-        return self.end() or self.begin(ready)
+        self._looked = self.in_step and self.state == WARMING
+        over = self.end() or self.begin(ready)
+        self._looked = False
+        return over
 
     def begin(self, ready: Callable[[], bool]) -> bool:
         """A step begins; whether the recording is over."""
@@ -101,16 +110,18 @@ class Recorder:
         self._times: list[float] = []
         self._begins: list[int] = []  # of each of them
         self._cpu: list[float] = []  # CPU time of each of them
-        self._threads: list[threading.Thread] = []  # in which they began
+        self._threads: deque[threading.Thread] = deque(maxlen=max(2, self.order.warmup))  # in which the last ones began
         self._paging: list[tuple[float, float]] = []  # of each of them
         self._opened = 0
+        self._looked = False  # at the step that ended just now, and with it at the one that begins
 
     def _warm(self, ready: Callable[[], bool]) -> None:
         if time.monotonic() - self._arrived < self.order.after:
             return
-        self._look()
+        if not self._looked:
+            self._look()
         self._opened += 1
-        self._threads = [*self._threads[1 - max(2, self.order.warmup) :], threading.current_thread()]
+        self._threads.append(threading.current_thread())
         self.result.found += 1
         self.in_step = True
         if self._opened >= max(1, self.order.warmup) and ready() and not other_profiler():

@@ -29,6 +29,7 @@ class Stopwatch(Recorder):
             self._waited = True
             synchronize()
             waiting.wait(self.folder, waiting.WAITING, waiting.GO, self.order.waits_for)
+            self._looked = False
         return super().begin(ready)
 
     def _start(self) -> None:

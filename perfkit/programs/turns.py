@@ -92,7 +92,8 @@ class Turns:
     def __call__(self, key: Hashable, role: Hashable = None) -> bool:
         """Return whether this signal is a boundary."""
         self._now += 1
-        self._leave(key)
+        if len(self._turns) != 1 or key not in self._turns:
+            self._leave(key)
         turn = self._turns.setdefault(key, _Turn(role, 0, self._now, self._now))
         turn.count += 1
         turn.last = self._now
@@ -128,6 +129,8 @@ class Turns:
             self._turns = {known: _Turn(turn.role, 1, turn.last, turn.last) for known, turn in staying.items()}
 
     def _anchor(self) -> Hashable:
+        if len(self._turns) == 1:
+            return next(iter(self._turns))
         least = min(turn.count for turn in self._turns.values())
         if self._last:
             return [key for key, turn in self._turns.items() if turn.count == least][-1]

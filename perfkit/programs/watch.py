@@ -104,10 +104,10 @@ class Watcher:
             self._wrappers.wrap_what_came_late()
             thread.marks.outermost_call(torch.is_grad_enabled() or facts.recomputes())
             self.models.add(module)
-            if state != RECORDING:
+            if state != RECORDING and self.recorder.is_near:
                 self._conditions = facts.conditions((args, kwargs))
             # A criterion may be made anew for each call.
-            bare = facts.is_bare(module)
+            bare = self.models.is_bare(module)
             key = role_of(module) if bare else key_of(module)
             found = self._signal(thread, BARE if bare else CALL, key, role_of(module))
 

@@ -66,8 +66,8 @@ def test_what_steps_take_from_the_kernel_is_of_those_that_are_timed(
     profiler = SimpleNamespace(**_PROFILER)
     monkeypatch.setattr(module.profilers, "of_threads", lambda *_: profiler)
     taken = [(9e9, 9e9), (9.5e9, 9.1e9), (9.9e9, 9.2e9), *((1e10 + 4096.0 * i, 1e10 + 50.0 * i) for i in range(9))]
-    taken = iter([taken[0], *(one for one in taken[1:] for _ in range(2))])  # a step ends, and the next begins
-    monkeypatch.setattr(module, "paging", lambda: next(taken))
+    at_boundaries = iter(taken)
+    monkeypatch.setattr(module, "paging", lambda: next(at_boundaries))
     recorder = Recorder(Order(warmup=7, steps=1), tmp_path)
     while recorder.state == WARMING:
         recorder.boundary(lambda: True)
