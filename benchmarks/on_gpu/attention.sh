@@ -1,5 +1,5 @@
 #!/bin/bash
-# attention.sh: one Hopper GPU, about 290 s. Attention of 32 kinds (flash, cuDNN, efficient, flex; causal and full; T = 1024
+# attention.sh: one Hopper GPU, about 300 s. Attention of 32 kinds (flash, cuDNN, efficient, flex; causal and full; T = 1024
 # and 4096; D = 64 and 128), forward and backward: FLOP of perfkit's rows equal to a count by hand, and their efficiency
 # within 10 points of the tensor pipe's share of the same kernel by ncu. That share is the pipe's rate of dense products, twice
 # sm__ops_path_tensor_src_bf16_dst_fp32 (whose peak is of sparse ones): kernels built for sm_80 (flash, efficient) use
@@ -11,7 +11,7 @@ HERE=$(dirname "$0"); W=/tmp/attention; rm -rf $W; mkdir -p $W; OUT=${OUT:-$W/ou
 M=sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed,sm__ops_path_tensor_src_bf16_dst_fp32.avg.pct_of_peak_sustained_elapsed,gpu__time_duration.sum
 timeout 200 python3 -m perfkit capture --out $W/cap --overwrite --warmup 4 --steps 2 --no-lines -- python3 $HERE/attention.py capture >$W/cap.txt 2>&1
 echo "capture rc $?, $SECONDS s" | tee -a $OUT/attention.txt; grep -a "^!\|rror" $W/cap.txt | head -5
-timeout 200 ncu --profile-from-start off --clock-control none --metrics $M --csv --page raw --log-file $OUT/ncu.csv python3 $HERE/attention.py ncu >$W/ncu.txt 2>&1
+timeout 330 ncu --profile-from-start off --clock-control none --metrics $M --csv --page raw --log-file $OUT/ncu.csv python3 $HERE/attention.py ncu >$W/ncu.txt 2>&1
 echo "ncu rc $?, $SECONDS s" | tee -a $OUT/attention.txt
 cat > $W/check.py <<'PY'
 import csv, sys, warnings; warnings.simplefilter("ignore")

@@ -120,7 +120,8 @@ for way in ("ddp", "fsdp2"):
     pages = {x: (folder / f"report.{x}").read_text() for x in ("html", "md", "txt")}
     for what in ("Ranks: where a step goes", "in detail"):
         check(f"{way}: '{what}' on the terminal and all pages", what in text and all(what in p for p in pages.values()), [x for x, p in pages.items() if what in p])
-    named = re.findall(r".{0,40}backend.{0,40}", text.lower().replace("--backend", ""))
+    shown = text.lower().replace("--backend", "").replace("torch.backends.", "")
+    named = re.findall(r".{0,40}backend.{0,40}", shown)
     check(f"{way}: nothing called a backend", not named, named[:2])
     plain = by_plain_python(folder)
     for part in made["parts"]:

@@ -12,6 +12,7 @@ from perfkit.ranks.matching import Matched
 from perfkit.ranks.members import Member
 
 _ADJACENT_NS = 50e3  # between two collectives of one stream, the second of which waited for the first
+_AT_ONCE_NS = 100e3  # from the end of a collective to computation that waited for it, also by way of the host
 
 _ALIKE = 0.9  # of the lateness before: where it falls further, the others were delayed by themselves
 
@@ -72,30 +73,58 @@ def _queue(member: Member, rows: np.ndarray, wait: np.ndarray) -> _Queue:
 
 
 def _ready(member: Member, rows: np.ndarray) -> np.ndarray:
-    """Return when each collective could have begun: where it follows another one in its stream, the end of the last
-    computation launched before it, at the earliest the start of the first of those that follow one another."""
-    order, start, end = member.frame["order"].to_numpy(float), member.start, member.end
-    compute = np.flatnonzero(member.is_compute)
-    compute = compute[np.argsort(order[compute], kind="stable")]
-    reached = np.maximum.accumulate(np.append(-np.inf, end[compute]))
-    computed = reached[np.searchsorted(order[compute], order[rows])]
+    """Return when each collective could have begun, ns, had its stream and the multiprocessors been free for it.
+
+    That is its start, unless it waited. One that follows another one in its stream could have begun when the last
+    computation launched before it ended, at the earliest with the first of those that follow one another. One that
+    starts after computation that was launched later had been launched by then: it waited for the one before, or for
+    multiprocessors that the computation holds.
+    """
+    start, end = member.start, member.end
+    computed, launched = _computation_around(member, rows)
     ready, streams = start[rows].copy(), member.frame["stream"].to_numpy(object)[rows].tolist()
-    last: dict[object, tuple[float, float]] = {}  # of each stream: the start of the row of collectives, and its end
+    last: dict[object, tuple[float, float]] = {}  # of each stream: from when its collectives could begin, and its end
     for k in np.argsort(start[rows], kind="stable").tolist():
         first, until = last.get(streams[k], (0.0, -np.inf))
         if start[rows[k]] - until > _ADJACENT_NS:
-            first = start[rows[k]]
-        else:
-            ready[k] = min(max(computed[k], first), start[rows[k]])
+            first = min(launched[k], start[rows[k]])
+        ready[k] = min(max(computed[k], first), start[rows[k]])
         last[streams[k]] = first, end[rows[k]]
     return ready
 
 
+def _computation_around(member: Member, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return when all computation launched before each row had ended, and when the first one after it began, ns."""
+    order = member.frame["order"].to_numpy(float)
+    compute = np.flatnonzero(member.is_compute)
+    compute = compute[np.argsort(order[compute], kind="stable")]
+    place = np.searchsorted(order[compute], order[rows])
+    ended = np.maximum.accumulate(np.append(-np.inf, member.end[compute]))
+    begun = np.minimum.accumulate(np.append(member.start[compute], np.inf)[::-1])[::-1]
+    return ended[place], begun[place]
+
+
 def _standing(member: Member, rows: np.ndarray, wait: np.ndarray, moments: np.ndarray) -> np.ndarray:
-    """Return how long the member has waited without computing before each of the moments, ns."""
-    start, computing = member.start, member.is_compute
-    waits, works = Union(start[rows], start[rows] + wait), Union(start[computing], member.end[computing])
-    edges = np.unique(np.concatenate([[0.0], waits.start, waits.end, works.start, works.end]))
-    waited, worked = np.diff(waits.until(edges)), np.diff(works.until(edges))
-    bare = waited - np.minimum(waited, worked)  # between two edges both are whole, or nothing
-    return np.interp(moments, edges, np.concatenate([[0.0], np.cumsum(bare)]))
+    """Return how long the member has stood still for others before each of the moments, ns.
+
+    It stands still where it waits, does not compute, and goes on because a collective ends: at once, or in the
+    collective's own stream. A GPU that goes on at another moment waited for its host, which launches no sooner where
+    nobody is late.
+    """
+    start, end, stream = member.start, member.end, member.frame["stream"].to_numpy(object)
+    works = Union(start[member.is_compute], end[member.is_compute])
+    begin, until = np.append(0.0, works.end), np.append(works.start, np.inf)  # of each time without computation
+    own = rows[np.argsort(end[rows], kind="stable")]
+    last = np.searchsorted(end[own], until, side="right") - 1  # the collective that ended last before it goes on
+    held = (last >= 0) & (end[own][last] >= begin)
+    begin, until, last = begin[held], until[held], own[last[held]]
+    others = np.sort(start[~member.is_collective])
+    following = np.append(others, np.inf)[np.searchsorted(others, end[last])]
+    streams = dict(zip(start[member.is_compute].tolist(), stream[member.is_compute].tolist(), strict=True))
+    same = np.array([streams.get(at) == one for at, one in zip(until.tolist(), stream[last], strict=True)], bool)
+    held = (following - end[last] <= _AT_ONCE_NS) | same
+    begin, ended = begin[held], end[last][held]
+    waits = Union(start[rows], start[rows] + wait)
+    stood = np.stack([np.zeros(len(ended)), waits.until(ended) - waits.until(begin)], axis=1)
+    moment = np.stack([begin, ended], axis=1)
+    return np.interp(moments, np.append(-1.0, moment.ravel()), np.append(0.0, np.cumsum(stood)))

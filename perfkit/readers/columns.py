@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from perfkit.columns import Booleans, Coded, Integers, Whole
 
-__all__ = ["Booleans", "Coded", "Integers", "Reals", "integers", "same"]
+__all__ = ["Booleans", "Coded", "Integers", "Reals", "Whole", "integers", "same"]
 
 Reals = npt.NDArray[np.float64]
 

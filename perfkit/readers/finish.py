@@ -31,9 +31,11 @@ def finish(
     passes: Mapping[str, tuple[str, ...]],
     layers: str,
 ) -> None:
-    """Add order, short name, family and layer, and split the forward pass as the workload names its parts."""
+    """Add short name, family and layer, the order where there is none, and split the forward pass as the workload names
+    its parts."""
     names, modules = Coded.of(columns["name"]), Coded.of(columns["module"])
-    columns["order"] = integers(np.arange(len(names.code)))
+    if "order" not in columns:
+        columns["order"] = integers(np.arange(len(names.code)))
     columns["short_name"] = names.mapped(short_name)
     if "family" not in columns:
         columns["family"] = _families(names, Coded.of(columns["operator"]), declared, costs)

@@ -182,24 +182,25 @@ def test_slow_links_are_held_against_the_roof_of_each_size():
 
 
 @pytest.mark.parametrize(
-    ("kind", "expected"),
+    ("kind", "expected", "late"),
     [
-        ("ddp", {"straggler", "exposed-collective", "fp32-gradients"}),
+        # Rank 1 waits for 17.9 ms, most of which its host takes anyway: each host launches a bucket every 2.7 ms.
+        ("ddp", {"straggler", "exposed-collective", "fp32-gradients"}, 7.2e6),
         # Its gathers are ahead on the rank that waits, and late with its host on the other.
-        ("fsdp", {"straggler", "exposed-collective"}),
+        ("fsdp", {"straggler", "exposed-collective"}, 52.5e6),
     ],
 )
-def test_real_ranks_have_these_findings_and_no_others(samples, kind, expected):
+def test_real_ranks_have_these_findings_and_no_others(samples, kind, expected, late):
     folder = samples / "kineto" / "ranks"
     ranks = [members.of_table(readers.read(folder / f"{kind}.rank{r}.json.gz")) for r in (0, 1)]
     report = analyse(ranks)
     assert found(report).keys() == expected
     saved = {what.name: what.saves_ns for what in report.what_ifs}
     assert found(report)["exposed-collective"].saving_ns == pytest.approx(saved["perfect overlap"])
-    # Rank 1 alone waits, and never comes last: all its waiting without computation is due to rank 0. Its kernels take
-    # up to 2 ms longer than those of rank 0 while NCCL's kernels wait next to them, which is due to rank 0 as well.
+    # Rank 1 never comes last. Its kernels take up to 2 ms longer than those of rank 0 while NCCL's kernels wait next to
+    # them, which is due to rank 0 as well.
     straggler = found(report)["straggler"]
-    assert report.parts[1].waiting_ns < straggler.saving_ns < report.parts[1].waiting_ns + 2.5e6
+    assert 0.98 * late < straggler.saving_ns < late + 2.5e6
     assert straggler.saving_ns <= min(straggler.time_ns, saved["equal ranks"]) + 1
     said = page.render_text(ranks_page.page(report))
     assert "What to do next" in said and all(name in said for name in expected)

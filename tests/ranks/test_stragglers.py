@@ -152,10 +152,28 @@ def test_a_rank_that_is_late_for_every_bucket_is_late_once():
 
 def test_a_rank_that_is_late_again_after_the_others_stood_still_is_late_twice():
     """Both ranks need each result before they go on, as the layers of FSDP do."""
-    early = [(10 * n, 1, 10 * n + 1, 8) for n in range(BUCKETS)]
-    late = [(10 * n, 7, 10 * n + 7, 2) for n in range(BUCKETS)]
+    early = [(10 * n, 1, 10 * n + 1, 9) for n in range(BUCKETS)]
+    late = [(10 * n, 7, 10 * n + 7, 3) for n in range(BUCKETS)]
     (found,) = analyse(with_buckets(early, late)).stragglers
     assert (found.rank, found.late_ns.value) == (1, pytest.approx(BUCKETS * 6e6))
+
+
+def test_a_rank_is_late_once_where_computation_keeps_collectives_from_the_multiprocessors():
+    """Rank 0's buckets wait for the one before, and 0.4 ms more until a kernel of its backward pass ends."""
+    held = [EARLY[0], *((c, ms, t + 0.4, long - 0.4) for c, ms, t, long in EARLY[1:])]
+    (found,) = analyse(with_buckets(held, DELAYED)).stragglers
+    assert (found.rank, found.late_ns.value) == (1, pytest.approx(30e6))
+
+
+def test_a_rank_is_late_once_where_the_others_wait_for_their_own_hosts():
+    """Each host launches 1 ms of computation and its bucket every 4 ms; rank 1 does so 5 ms after rank 0, whose GPU
+    idles between, next to a bucket that waits for rank 1. Without the delay it would idle as long."""
+    early = [(4 * n, 1, 1 if n == 0 else 4 * n + 3, 6 if n == 0 else 4) for n in range(BUCKETS)]
+    late = [(4 * n + 5, 1, 4 * n + 6, 1) for n in range(BUCKETS)]
+    report = analyse(with_buckets(early, late))
+    (found,) = report.stragglers
+    assert (found.rank, found.late_ns.value) == (1, pytest.approx(5e6))
+    assert report.parts[0].waiting_ns > 15e6 and found.exposed_ns.value == pytest.approx(5e6)
 
 
 def test_a_rank_that_loses_more_between_two_buckets_is_later_by_that():

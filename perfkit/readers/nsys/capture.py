@@ -17,8 +17,10 @@ from perfkit import table, units
 from perfkit.cost import CostModel
 from perfkit.errors import InputError
 from perfkit.readers import counters
+from perfkit.readers.columns import Whole, integers
 from perfkit.readers.finish import finish
 from perfkit.readers.intervals import by_cause_alone
+from perfkit.readers.launch_order import launch_order
 from perfkit.readers.nsys import metrics as nsys_metrics
 from perfkit.readers.nsys import occupancy as nsys_occupancy
 from perfkit.readers.nsys import rank as nsys_rank
@@ -115,6 +117,7 @@ def assemble(
     state = np.where(launch >= 0, projection.state[np.maximum(launch, 0)], -1) if len(calls) else launch
     columns.update(_placed(activity, calls, launch, state, places(ranges, projection), marks) | columns)
     columns.update(nsys_rank.columns_of(activity, columns["range"]))
+    columns["order"] = _order(activity, calls, launch)
     finish(columns, CostModel(), {}, {}, "")
     columns["short_name"] = activity.short_name
     found = summary(ranges, projection, state, activity.of(KERNEL, GRAPH), activity.end - activity.start)
@@ -133,6 +136,14 @@ def assemble(
     }
     warnings += _join_warnings(activity, launch, calls, marks, columns, found)
     return table.build(columns, warnings, source, facts)
+
+
+def _order(activity: Activity, calls: Calls, launch: Integers) -> Whole:
+    known = launch >= 0
+    launched = calls.start[np.maximum(launch, 0)] if known.any() else np.zeros(len(activity), np.int64)
+    where = np.stack([activity.process, activity.device, activity.stream])
+    streams = np.unique(where, axis=1, return_inverse=True)[1].ravel()
+    return integers(launch_order(launched, known, streams))
 
 
 def measured(activity: Activity) -> dict[str, Any]:

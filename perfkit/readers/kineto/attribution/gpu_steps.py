@@ -78,7 +78,7 @@ def _outside(device: DeviceEvents, steps: Steps, step: Integers, known: Booleans
 def _spans(device: DeviceEvents, steps: Steps, step: Integers, issued: Integers) -> Steps:
     """From when to when the GPU worked at each step; `issued`, when each activity was launched (−1: unknown)."""
     count = len(steps.start)
-    stream = _streams(device)
+    stream = queues(device)
     kernel = device.kind == KERNEL
     mine = step >= 0
     time = np.bincount(stream[mine], weights=(device.end - device.start + 1)[mine] * (1 + 1e6 * kernel[mine]))
@@ -112,8 +112,8 @@ def _first(start: Integers, step: Integers, count: int) -> Integers:
     return np.where(found == np.iinfo(np.int64).max, -1, found)
 
 
-def _streams(device: DeviceEvents) -> Integers:
-    """One small number for each stream of a device."""
+def queues(device: DeviceEvents) -> Integers:
+    """Return the number of each activity's stream, a small one for each stream of a device."""
     pair = device.device.astype(np.int64) * (int(device.stream.max()) + 2) + device.stream
     return np.unique(pair, return_inverse=True)[1]
 
@@ -139,7 +139,7 @@ def _unlaunched(
         of_call = np.concatenate([[-1], steps.at(host.start[calls]), [-1]])
         found[numbered] = _between(of_call[following], of_call[following + 1], begun[numbered])
         before[numbered] = following == 0
-    stream = _streams(device)
+    stream = queues(device)
     for value in np.unique(stream[unknown[~numbered]]).tolist():
         own = np.flatnonzero((stream == value) & launched)
         here = np.flatnonzero((stream[unknown] == value) & ~numbered)

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 
 from perfkit.intervals import Union
-from perfkit.readers.columns import Coded, Integers, integers
-from perfkit.readers.kineto.attribution.gpu_steps import Launches
+from perfkit.readers.columns import Coded, Integers, Whole, integers
+from perfkit.readers.kineto.attribution.gpu_steps import Launches, queues
 from perfkit.readers.kineto.decode.events import KINDS, DeviceEvents, HostEvents, Message, distinct, in_whole_us
 from perfkit.readers.kineto.measure.collectives import columns_of, described
 from perfkit.readers.kineto.measure.rows import Rows
 from perfkit.readers.kineto.measure.work import work_columns
+from perfkit.readers.launch_order import launch_order
 
 
 def columns(
@@ -33,6 +34,7 @@ def columns(
         "kind": Coded(list(KINDS), device.kind),
         "device": device_names(device),
         "stream": integers(device.stream),
+        "order": _order(host, device, launches),
         "start_ns": device.start.astype(float),
         "duration_ns": _duration(device),
     }
@@ -40,6 +42,12 @@ def columns(
     result.update(work_columns(host, device, rows, launches, owner))
     result["shapes"] = described(messages, result["shapes"])
     return result | columns_of(device, messages)
+
+
+def _order(host: HostEvents, device: DeviceEvents, launches: Launches) -> Whole:
+    known = launches.call >= 0
+    launched = host.start[np.maximum(launches.call, 0)] if known.any() else np.zeros(len(device), np.int64)
+    return integers(launch_order(launched, known, queues(device)))
 
 
 def _duration(device: DeviceEvents) -> Any:
