@@ -18,7 +18,7 @@ from perfkit.errors import RunFailed
 from perfkit.hardware.ceilings import Ceilings
 from perfkit.kernels.families import cost_model
 from perfkit.readers.kineto.measure.calls import call_of
-from perfkit.replay import attention, contents, fills, fitting, generated, rebuilt, ways
+from perfkit.replay import attention, contents, fills, fitting, generated, rebuilt, room, ways
 from perfkit.replay.arguments import NotRebuilt, Rebuilt
 from perfkit.replay.arguments import rebuilt as rebuilt_from
 from perfkit.replay.rebuilt import Recipe, Values
@@ -54,9 +54,10 @@ class Replayed(Subject):
         return (self.values,)
 
 
-def choose(found: Found, device: str, seed: int) -> Chosen:
-    """The innermost recorded operator that can be rebuilt and runs on `device`. Raises `InputError` for none."""
-    return _first(found, lambda calls: _tried(planned(calls, found, device), device, seed))
+def choose(found: Found, device: str, seed: int, available: float | None = None) -> Chosen:
+    """The innermost recorded operator that can be rebuilt and runs on `device`. Raises `InputError` for none, and
+    `RunFailed` for one whose check does not fit into the `available` bytes (None: unknown)."""
+    return _first(found, lambda calls: _tried(planned(calls, found, device), device, seed, available))
 
 
 def rebuildable(found: Found, device: str) -> Chosen:
@@ -96,9 +97,11 @@ def planned(calls: Calls, found: Found, device: str) -> Chosen:
     return Chosen(calls, recipe, tuple(stated))
 
 
-def _tried(chosen: Chosen, device: str, seed: int) -> Chosen:
+def _tried(chosen: Chosen, device: str, seed: int, available: float | None) -> Chosen:
     """The same, if one call goes through. Raises `NotRebuilt`, or `RunFailed` where the memory does not suffice."""
     name = chosen.calls.operator
+    if "source" not in chosen.recipe:
+        room.require(chosen.recipe, available)
     try:
         with torch.no_grad():
             rebuilt.outputs(chosen.recipe, rebuilt.Maker(device, seed).arguments(chosen.recipe))

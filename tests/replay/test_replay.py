@@ -14,7 +14,7 @@ import torch
 
 from perfkit.bench import run
 from perfkit.bench.results import WARM
-from perfkit.errors import InputError, UsageError
+from perfkit.errors import InputError, RunFailed, UsageError
 from perfkit.replay import attention, contents, fills, generated, origins, rebuilt, recorded, replay, script
 from perfkit.replay.arguments import NotRebuilt
 from perfkit.replay.arguments import rebuilt as rebuilt_from
@@ -266,6 +266,18 @@ def test_random_numbers_are_timed_and_not_called_right():
     bench = replayed(calls)
     (row,) = bench.points[0].rows
     assert row.status == "unchecked" and row.warm and any("random" in note for note in bench.notes)
+
+
+def test_a_call_whose_check_does_not_fit_into_the_memory_is_refused_before_it_is_made():
+    """In fp64 the scores of eight videos take 7.6 GB, three times over beside the call's own."""
+    types, values = ["c10::BFloat16", "Scalar", "Scalar"], ["", "-1", "False"]
+    found = found_of(calls_of("aten::_softmax", types, [[8, 12, 3137, 3137], [], []], None, values))
+    with pytest.raises(RunFailed, match=r"takes at least 35\.90 GB to be checked against fp64, and 20\.00 GB are free"):
+        replay.choose(found, "cpu", 0, 20e9)
+    small = found_of(calls_of("aten::_softmax", types, [[2, 3, 4], [], []], None, values))
+    assert replay.choose(small, "cpu", 0, 1e6).calls is small.levels[0]
+    with pytest.raises(RunFailed, match="are free"):
+        replay.choose(small, "cpu", 0, 24 * 38 - 1)  # 10 bytes an element of the input, 28 of the result
 
 
 def test_a_wrong_way_gets_no_time(monkeypatch):

@@ -73,6 +73,7 @@ def run(
     ceilings: Callable[[Callable[[str, str], None]], Ceilings] | None,
 ) -> Bench:
     """Find the operator, write its script where one is asked for, and check and time every way to run it here."""
+    from perfkit.capture.memory import available_bytes
     from perfkit.cli.parts.shown import progress
     from perfkit.replay import recorded, replay, script
 
@@ -84,7 +85,8 @@ def run(
         else:
             found = trace.by_operator(asked.operator, asked.module)
         say(found.levels[0].operator, "rebuilding")
-        chosen = replay.choose(found, how.device, how.seed)
+        free = available_bytes() if how.device == "cpu" else None  # a GPU says by itself when it is full
+        chosen = replay.choose(found, how.device, how.seed, free)
         if asked.script:
             script.write(asked.script, found, chosen, how.seed)
         return replay.replay(found, chosen, how, ceilings(say) if ceilings else None, wanted, say)
