@@ -24,7 +24,10 @@ LEAST_NS = 0.5e6
 
 @dataclass(frozen=True)
 class Lateness:
-    """The delay of one member in each step, beyond that of the others (ns), and the steps in which it counts."""
+    """The delay of one member in each step, beyond that of the others (ns), and the steps in which it counts.
+
+    The delay is NaN in a step of which no collective is known on all ranks.
+    """
 
     ns: np.ndarray
     late: np.ndarray
@@ -33,7 +36,7 @@ class Lateness:
     @property
     def interval(self) -> Interval:
         """The median over the steps in which it is late; over all steps where it is in none."""
-        return interval(self.ns[self.late] if self.named and self.late.any() else self.ns)
+        return interval(self.ns[self.late if self.named and self.late.any() else np.isfinite(self.ns)])
 
     @property
     def total_ns(self) -> float:
@@ -54,6 +57,7 @@ def judge(members: Sequence[Member], matched: Matched, waiting: Waiting) -> list
     """
     steps = members[0].steps
     lag = np.maximum(per_step(waiting.delay, matched.step, steps) - _of_profiler(members, steps), 0.0)
+    lag[np.setdiff1d(np.arange(steps), matched.step)] = np.nan
     length = float(np.median([m.step_ns for m in members])) if steps else 0.0
     late = [lag[:, i] - np.median(np.delete(lag, i, axis=1), axis=1) for i in range(len(members))]
     bursts = [_bursts(one, BURST * length) for one in late]
@@ -61,7 +65,7 @@ def judge(members: Sequence[Member], matched: Matched, waiting: Waiting) -> list
     found = []
     for i, one in enumerate(late):
         least = max(WORTH * length, LEAST_NS)
-        always = Lateness(one, one > least, bool(steps) and interval(one).low > least)
+        always = Lateness(one, one > least, bool(steps) and interval(one[np.isfinite(one)]).low > least)
         sometimes = Lateness(one, bursts[i], bool(often[i]))
         more = sometimes.named and sometimes.total_ns > always.total_ns
         found.append(always if always.named and not more else sometimes)
@@ -76,7 +80,7 @@ def _of_profiler(members: Sequence[Member], steps: int) -> np.ndarray:
 
 def _bursts(late: np.ndarray, least: float) -> np.ndarray:
     """The steps in which a rank is later than `least`, and far later than it is otherwise."""
-    usual = float(np.quantile(np.abs(late), 0.25)) if len(late) else 0.0  # half of the steps may have a burst
+    usual = float(np.nanquantile(np.abs(late), 0.25)) if len(late) else 0.0  # half of the steps may have a burst
     return late > max(least, 5 * usual, LEAST_NS)
 
 

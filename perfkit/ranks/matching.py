@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -49,7 +50,7 @@ def match(members: Sequence[Member]) -> tuple[Matched, list[str]]:
         having = [i for i, one in enumerate(sequences) if key in one]
         if len(having) < 2 or "?" in group:
             continue  # the group's other ranks are not here, or it is not known which they are
-        calls = [sequences[i][key] for i in having]
+        calls = _aligned([sequences[i][key] for i in having])
         usable = _common(calls)
         if usable < max(map(len, calls)):
             counts = ", ".join(f"rank {members[i].rank} {len(sequences[i][key])}" for i in having[:8])
@@ -92,6 +93,29 @@ def _sequences(member: Member) -> dict[tuple[int, str], list[tuple[int, tuple[st
     for operation, size, group, step, row in zip(*columns, strict=True):
         result.setdefault((step, group), []).append((row, (str(operation), size)))
     return result
+
+
+def _aligned(calls: Sequence[list[tuple[int, tuple[str, float]]]]) -> list[list[tuple[int, tuple[str, float]]]]:
+    """Return the calls in the order of the first rank's, where all ranks have the same ones in some order.
+
+    Threads of gloo that begin at the same time are recorded in either order. A communicator of NCCL has one order.
+    """
+    kinds = [Counter(call for _, call in one) for one in calls]
+    if any(one != kinds[0] for one in kinds[1:]):
+        return list(calls)
+    wanted = _numbered([call for _, call in calls[0]])
+    found = [dict(zip(_numbered([call for _, call in one]), one, strict=True)) for one in calls]
+    return [[rows[call] for call in wanted] for rows in found]
+
+
+def _numbered(calls: Sequence[tuple[str, float]]) -> list[tuple[tuple[str, float], int]]:
+    """Return each call with how many equal ones came before it."""
+    seen: Counter[tuple[str, float]] = Counter()
+    numbered = []
+    for call in calls:
+        numbered.append((call, seen[call]))
+        seen[call] += 1
+    return numbered
 
 
 def _common(calls: Sequence[list[tuple[int, tuple[str, float]]]]) -> int:

@@ -7,6 +7,7 @@ import pytest
 
 from perfkit.ranks import causes
 from perfkit.ranks.analyse import analyse
+from perfkit.ranks.members import Member
 from tests.support.ranks import streams
 from tests.support.ranks.simulated import KERNEL_NS, LAYERS, job
 
@@ -174,6 +175,28 @@ def test_a_rank_is_late_once_where_the_others_wait_for_their_own_hosts():
     (found,) = report.stragglers
     assert (found.rank, found.late_ns.value) == (1, pytest.approx(5e6))
     assert report.parts[0].waiting_ns > 15e6 and found.exposed_ns.value == pytest.approx(5e6)
+
+
+def test_collectives_that_begin_in_another_order_on_a_rank_are_the_same():
+    """Two threads of gloo begin a small and a large one at the same time, and either is recorded first."""
+    made = with_buckets(EARLY, DELAYED)
+    for member, swapped in zip(made, ((), (1,)), strict=True):
+        small = member.is_collective & (np.arange(len(member.frame)) % (2 * BUCKETS) == 3)
+        member.frame.loc[small, "message_bytes"] = 1024.0
+        for step in swapped:
+            one, two = np.flatnonzero(member.is_collective & (member.step == step))[:2]
+            member.frame.loc[[one, two], "order"] = member.frame.loc[[two, one], "order"].to_numpy()
+    report = analyse(made)
+    (found,) = report.stragglers
+    assert not report.problems and (found.late_steps, found.late_ns.value) == (4, pytest.approx(30e6))
+
+
+def test_a_step_without_a_common_collective_says_nothing_of_lateness():
+    first, second = with_buckets(EARLY, DELAYED)
+    rows = first.frame[~(first.is_collective & (first.step == 1))].reset_index(drop=True)
+    report = analyse([Member(first.rank, first.world_size, first.path, rows, first.facts), second])
+    (found,) = report.stragglers
+    assert (found.rank, found.late_steps, found.late_ns.value) == (1, 3, pytest.approx(30e6))
 
 
 def test_a_rank_that_loses_more_between_two_buckets_is_later_by_that():
