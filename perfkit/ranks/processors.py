@@ -12,22 +12,22 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+_THREADS = -1  # stream of the collectives, which one or another thread of the library carries out
 _RECEIVING = ("recv", "recvanysource", "recv_any_source")
 
 
 def on_cpu(frame: pd.DataFrame, facts: dict[str, Any]) -> tuple[pd.DataFrame, dict[str, Any]]:
     """Rows and facts in the form that a GPU's rank has, of a table of operators with the fact `cpu_collectives`.
 
-    Rows of collectives come after the others. The operator that asks for a collective does not compute. `idle` in
-    `per_step` is the time in which neither an operator nor a collective runs; the causes in `idle` are those of the
-    time between operators, waiting for a collective left out.
+    Rows of collectives come after the others; `order` is that in which all began. The operator that asks for a
+    collective does not compute. `idle` in `per_step` is the time in which neither an operator nor a collective runs;
+    the causes in `idle` are those of the time between operators, waiting for a collective left out.
     """
     import pandas as pd
 
     kept = frame[frame["family"] != "collective"]
     records = facts["cpu_collectives"]
     start, duration = _one_after_the_other(records)
-    number = np.arange(len(records)) + int(frame["order"].max() + 1 if len(frame) else 0)
     rows = pd.DataFrame(
         {
             "name": [r["name"] for r in records],
@@ -35,8 +35,8 @@ def on_cpu(frame: pd.DataFrame, facts: dict[str, Any]) -> tuple[pd.DataFrame, di
             "kind": "cpu_op",
             "family": "collective",
             "device": "cpu",
+            "stream": _THREADS,
             "step": pd.array([r["step"] if r["step"] >= 0 else None for r in records], "Int64"),
-            "order": number,
             "start_ns": start,
             "duration_ns": duration,
             "collective": [_operation(r) for r in records],
@@ -47,6 +47,8 @@ def on_cpu(frame: pd.DataFrame, facts: dict[str, Any]) -> tuple[pd.DataFrame, di
     )
     joined = pd.concat([kept.astype(object), rows.astype(object)], ignore_index=True)
     joined["step"] = pd.array(joined["step"].where(joined["step"].notna(), None), "Int64")
+    began = np.append(kept["start_ns"].to_numpy(float), [float(r["start_ns"]) for r in records])
+    joined["order"] = np.argsort(np.argsort(began, kind="stable"), kind="stable")
     return joined, {"per_step": _per_step(joined, facts["step_ns"]), "idle": _idle(facts)}
 
 
