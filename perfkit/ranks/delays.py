@@ -111,6 +111,8 @@ def _standing(member: Member, rows: np.ndarray, wait: np.ndarray, moments: np.nd
     collective's own stream. A GPU that goes on at another moment waited for its host, which launches no sooner where
     nobody is late.
     """
+    if not len(rows):
+        return np.zeros(0)
     start, end, stream = member.start, member.end, member.frame["stream"].to_numpy(object)
     works = Union(start[member.is_compute], end[member.is_compute])
     begin, until = np.append(0.0, works.end), np.append(works.start, np.inf)  # of each time without computation

@@ -191,6 +191,16 @@ def test_collectives_that_begin_in_another_order_on_a_rank_are_the_same():
     assert not report.problems and (found.late_steps, found.late_ns.value) == (4, pytest.approx(30e6))
 
 
+def test_a_rank_that_shares_no_collective_is_late_for_none():
+    first, second, third = with_buckets(EARLY, DELAYED, EARLY)
+    for member in (first, second):
+        member.frame.loc[member.is_collective, "group"] = "dp [0, 1]"
+    third.frame.loc[third.is_collective, "group"] = "dp [2, 3]"
+    report = analyse([first, second, third])
+    (found,) = report.stragglers
+    assert (found.rank, found.late_ns.value) == (1, pytest.approx(30e6)) and report.parts[2].late_steps == 0
+
+
 def test_a_step_without_a_common_collective_says_nothing_of_lateness():
     first, second = with_buckets(EARLY, DELAYED)
     rows = first.frame[~(first.is_collective & (first.step == 1))].reset_index(drop=True)
