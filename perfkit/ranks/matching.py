@@ -41,7 +41,11 @@ class Matched:
 
 
 def match(members: Sequence[Member]) -> tuple[Matched, list[str]]:
-    """Match the collectives inside the steps of `members`; sentences about those that cannot be matched."""
+    """Match the collectives inside the steps of `members`; sentences about those that cannot be matched.
+
+    One whose duration no trace has is left out.
+    """
+    durations = [member.frame["duration_ns"].to_numpy(float) for member in members]
     sequences = [_sequences(member) for member in members]
     found: list[tuple[list[int], int, tuple[str, float]]] = []
     problems: list[str] = []
@@ -62,7 +66,8 @@ def match(members: Sequence[Member]) -> tuple[Matched, list[str]]:
             rows = [-1] * len(members)
             for i, call in zip(having, calls, strict=True):
                 rows[i] = call[k][0]
-            found.append((rows, step, calls[0][k][1]))
+            if any(row >= 0 and np.isfinite(duration[row]) for row, duration in zip(rows, durations, strict=True)):
+                found.append((rows, step, calls[0][k][1]))
     return _matched(members, found), problems[:20]
 
 

@@ -201,6 +201,15 @@ def test_a_rank_that_shares_no_collective_is_late_for_none():
     assert (found.rank, found.late_ns.value) == (1, pytest.approx(30e6)) and report.parts[2].late_steps == 0
 
 
+def test_a_collective_whose_duration_no_trace_has_says_nothing():
+    """Traces of AMD's GPUs hold kernels of 0 ns, which are of unknown length."""
+    made = with_buckets(EARLY, DELAYED)
+    for member in made:
+        member.frame.loc[np.flatnonzero(member.is_collective)[[3, 9]], "duration_ns"] = np.nan
+    (found,) = analyse(made).stragglers
+    assert (found.rank, found.late_ns.value) == (1, pytest.approx(30e6))
+
+
 def test_a_step_without_a_common_collective_says_nothing_of_lateness():
     first, second = with_buckets(EARLY, DELAYED)
     rows = first.frame[~(first.is_collective & (first.step == 1))].reset_index(drop=True)
