@@ -94,7 +94,11 @@ def test_checked_sides_carry_their_correctness(tmp_path, monkeypatch):
     for place, side in enumerate(sides):
         assert TIMED_ALONE not in side.backend.warnings, "the launches keep both in memory"
         timed = statistics.median(ns for turn in launch.turns if turn.side == place for ns in turn.samples_ns)
-        assert side.backend.accounting.plain_step_ns == timed, "the checked run's own steps are another process's"
+        uneven = any(
+            "the timed steps are not compared" in warning for warning in side.backend.warnings
+        )  # a busy machine
+        own = side.backend.accounting.plain_step_ns
+        assert own == (None if uneven else timed), "the checked run's own steps are another process's"
 
 
 @pytest.mark.slow
