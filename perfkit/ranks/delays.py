@@ -105,28 +105,31 @@ def _computation_around(member: Member, rows: np.ndarray) -> tuple[np.ndarray, n
 
 
 def _standing(member: Member, rows: np.ndarray, wait: np.ndarray, moments: np.ndarray) -> np.ndarray:
-    """Return how long the member has stood still for others before each of the moments, ns.
-
-    It stands still where it waits, does not compute, and goes on because a collective ends: at once, or in the
-    collective's own stream. A GPU that goes on at another moment waited for its host, which launches no sooner where
-    nobody is late.
-    """
+    """Return how long the member has stood still for others before each of the moments, ns."""
     if not len(rows):
         return np.zeros(0)
-    start, end, stream = member.start, member.end, member.frame["stream"].to_numpy(object)
-    works = Union(start[member.is_compute], end[member.is_compute])
-    begin, until = np.append(0.0, works.end), np.append(works.start, np.inf)  # of each time without computation
-    own = rows[np.argsort(end[rows], kind="stable")]
-    last = np.searchsorted(end[own], until, side="right") - 1  # the collective that ended last before it goes on
-    held = (last >= 0) & (end[own][last] >= begin)
-    begin, until, last = begin[held], until[held], own[last[held]]
-    others = np.sort(start[~member.is_collective])
-    following = np.append(others, np.inf)[np.searchsorted(others, end[last])]
-    streams = dict(zip(start[member.is_compute].tolist(), stream[member.is_compute].tolist(), strict=True))
-    same = np.array([streams.get(at) == one for at, one in zip(until.tolist(), stream[last], strict=True)], bool)
-    held = (following - end[last] <= _AT_ONCE_NS) | same
-    begin, ended = begin[held], end[last][held]
-    waits = Union(start[rows], start[rows] + wait)
+    begin, ended = _held_up(member, rows[np.argsort(member.end[rows], kind="stable")])
+    waits = Union(member.start[rows], member.start[rows] + wait)
     stood = np.stack([np.zeros(len(ended)), waits.until(ended) - waits.until(begin)], axis=1)
     moment = np.stack([begin, ended], axis=1)
     return np.interp(moments, np.append(-1.0, moment.ravel()), np.append(0.0, np.cumsum(stood)))
+
+
+def _held_up(member: Member, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the times without computation that end because a collective ends: their begin, and that end, ns.
+
+    `rows` are the collectives by their ends. The member goes on because of one where it does so at once, or in the
+    collective's own stream. A GPU that goes on at another moment waited for its host, which launches no sooner where
+    nobody is late.
+    """
+    start, end, stream = member.start, member.end, member.frame["stream"].to_numpy(object)
+    works = Union(start[member.is_compute], end[member.is_compute])
+    begin, until = np.append(0.0, works.end), np.append(works.start, np.inf)
+    last = np.searchsorted(end[rows], until, side="right") - 1  # the collective that ended last before it goes on
+    inside = (last >= 0) & (end[rows][last] >= begin)
+    begin, until, last = begin[inside], until[inside], rows[last[inside]]
+    others = np.append(np.sort(start[~member.is_collective]), np.inf)
+    at_once = others[np.searchsorted(others, end[last])] - end[last] <= _AT_ONCE_NS
+    streams = dict(zip(start[member.is_compute].tolist(), stream[member.is_compute].tolist(), strict=True))
+    same = np.array([streams.get(at) == one for at, one in zip(until.tolist(), stream[last], strict=True)], bool)
+    return begin[at_once | same], end[last][at_once | same]

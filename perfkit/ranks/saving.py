@@ -38,10 +38,13 @@ class Savings:
         return self._without(lag, late, delay, column)
 
     def of_all(self) -> float:
-        """Return the most that the mean step saves, ns, if no rank came to a collective later than the median one."""
+        """Return the most that the mean step saves, ns, if no rank came to a collective later than the median one.
+
+        Steps of which no collective is known on all ranks are left out.
+        """
         late, delay = (np.nan_to_num(values).max(axis=1) for values in (self._waiting.late, self._waiting.delay))
         latest = int(np.nansum(self._waiting.lag, axis=0).argmax())
-        saved = self._without(self._latest, late, delay, latest)
+        saved = self._without(self._latest, late, delay, latest)[np.unique(self._matched.step)]
         return float(saved.mean(axis=0).min()) if len(saved) else 0.0
 
     def _without(self, lag: np.ndarray, late: np.ndarray, delay: np.ndarray, column: int) -> np.ndarray:

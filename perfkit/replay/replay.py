@@ -18,7 +18,7 @@ from perfkit.errors import RunFailed
 from perfkit.hardware.ceilings import Ceilings
 from perfkit.kernels.families import cost_model
 from perfkit.readers.kineto.measure.calls import call_of
-from perfkit.replay import attention, contents, fills, fitting, generated, rebuilt, room, ways
+from perfkit.replay import attention, contents, fills, fitting, generated, memory_needed, rebuilt, ways
 from perfkit.replay.arguments import NotRebuilt, Rebuilt
 from perfkit.replay.arguments import rebuilt as rebuilt_from
 from perfkit.replay.rebuilt import Recipe, Values
@@ -101,7 +101,7 @@ def _tried(chosen: Chosen, device: str, seed: int, available: float | None) -> C
     """The same, if one call goes through. Raises `NotRebuilt`, or `RunFailed` where the memory does not suffice."""
     name = chosen.calls.operator
     if "source" not in chosen.recipe:
-        room.require(chosen.recipe, available)
+        memory_needed.require(chosen.recipe, available)
     try:
         with torch.no_grad():
             rebuilt.outputs(chosen.recipe, rebuilt.Maker(device, seed).arguments(chosen.recipe))

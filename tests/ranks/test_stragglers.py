@@ -216,6 +216,8 @@ def test_a_step_without_a_common_collective_says_nothing_of_lateness():
     report = analyse([Member(first.rank, first.world_size, first.path, rows, first.facts), second])
     (found,) = report.stragglers
     assert (found.rank, found.late_steps, found.late_ns.value) == (1, 3, pytest.approx(30e6))
+    saved = {one.name: one.saves_ns for one in report.what_ifs}
+    assert saved["equal ranks"] == pytest.approx(30e6)
 
 
 def test_a_rank_that_loses_more_between_two_buckets_is_later_by_that():
