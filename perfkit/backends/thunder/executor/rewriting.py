@@ -10,7 +10,7 @@ from typing import Any
 from thunder.core.trace import TraceTag
 from thunder.core.transforms import Transform
 
-from perfkit.backends.thunder.executor import absent, losses, transposed
+from perfkit.backends.thunder.executor import absent, fp8, losses, transposed
 
 
 class Rewriting(Transform):
@@ -24,6 +24,6 @@ class Rewriting(Transform):
         return prologue_trace, transposed.joined(losses.claimed(computation_trace)), epilogue_trace
 
     def transform_trace_post_optimization(self, computation_trace: Any, **kwargs: Any) -> Any:
-        """Let the backward trace take absent gradients."""
+        """Let the backward trace take absent gradients, and the forward trace cast a tensor to fp8 once."""
         tag = TraceTag.BACKWARD  # type: ignore[attr-defined]  # an enumeration that mypy does not see through
-        return absent.tolerated(computation_trace) if tag in computation_trace.tags else computation_trace
+        return (absent.tolerated if tag in computation_trace.tags else fp8.shared)(computation_trace)
