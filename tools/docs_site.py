@@ -26,7 +26,7 @@ PAGES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE", "docs", "exa
 # Modules that content files and a user's own code may import, in the order of the menu.
 MODULES = ("perfkit", "perfkit.api", "perfkit.profiling", "perfkit.table", "perfkit.workloads", "perfkit.backends",
            "perfkit.kernels", "perfkit.functional", "perfkit.handwritten", "perfkit.timing", "perfkit.ranges",
-           "perfkit.profiling", "perfkit.errors", "perfkit.units")  # fmt: skip
+           "perfkit.errors", "perfkit.units")  # fmt: skip
 LINK = re.compile(r"\]\(([^)#:]+)[^)]*\)")
 
 

@@ -43,7 +43,7 @@ def test_transformers_trainer(tmp_path, monkeypatch):
 
 def test_lightning_trainer(tmp_path):
     lightning = pytest.importorskip("lightning", reason=f"lightning {SAID}")
-    from perfkit.profiling.lightning import PerfkitCallback
+    from perfkit.integrations.lightning import PerfkitCallback  # an earlier name, which still works
 
     class Lit(lightning.LightningModule):
         def __init__(self):

@@ -9,7 +9,7 @@ from perfkit.capture.program import multiplied_in, names
 from perfkit.run.worker import Worker
 from perfkit.run_folder import Settings
 from perfkit.table import FLOP_COLUMNS, KernelTable
-from tests.support.programs.captured import ENVIRONMENT, alone, capture, command
+from tests.support.programs.captured import ENVIRONMENT, HERE, alone, capture, command
 from tests.support.steady import steady
 from tests.support.sweeps import rest
 
