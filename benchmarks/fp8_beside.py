@@ -30,7 +30,9 @@ from perfkit.workloads import find, resolve_settings
 TURNS, STEPS, SETTLE, BATCHES = 6, 4, 3, 4
 ENERGY_S = 1.5  # the counter moves ten times a second
 CASTS = re.compile(r"fp8_(cast|amax)")  # in names of perfkit's kernels
-PRODUCTS = re.compile(r"e4m3|e5m2|qqtst|fp8(?!_cast|_amax)|f8f8|_scaled_mm", re.IGNORECASE)  # of kernels that multiply fp8
+PRODUCTS = re.compile(
+    r"e4m3|e5m2|qqtst|fp8(?!_cast|_amax)|f8f8|_scaled_mm", re.IGNORECASE
+)  # of kernels that multiply fp8
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 

@@ -41,7 +41,7 @@ def gradient_cast_reference(dy: Tensor, amax: Tensor) -> tuple[Tensor, Tensor, T
 
 
 def _cast(x: Tensor, amax: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
-    """Numbers of `dtype` as `x` has them. Scale and quotient in fp32: which number is nearer depends on their last bits."""
+    """Numbers of `dtype` in the type of `x`. Scale and quotient in fp32: the last bits say which number is nearer."""
     import torch
 
     most = torch.finfo(dtype).max

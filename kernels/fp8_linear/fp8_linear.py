@@ -114,7 +114,7 @@ def operation(
         tolerance={"e4m3": 1e-2},
         implementations=(
             Implementation(
-                1, "torch", "fp8_linear_torch.py", name, "PyTorch's product of scaled numbers; on a CPU it sums in fp32",
+                1, "torch", "fp8_linear_torch.py", name, "PyTorch's product of scaled numbers",
                 ("e4m3",),
             ),
             Implementation(
@@ -132,25 +132,25 @@ FAMILY = Family(
     operations=(
         operation(
             "forward", "(Tensor x8, Tensor w8, Tensor scale_x, Tensor scale_w) -> (Tensor y)",
-            "y = x8·w8ᵀ·scale_x·scale_w", dict(x8="N K", w8="M K", scale_x="", scale_w="", y="N M"),
+            "y = x8·w8ᵀ·scale_x·scale_w", {"x8": "N K", "w8": "M K", "scale_x": "", "scale_w": "", "y": "N M"},
             forward_reference, forward_inputs, forward_cost,
         ),
         operation(
             "bias_forward", "(Tensor x8, Tensor w8, Tensor scale_x, Tensor scale_w, Tensor bias) -> (Tensor y)",
             "y = x8·w8ᵀ·scale_x·scale_w + bias",
-            dict(x8="N K", w8="M K", scale_x="", scale_w="", bias="M", y="N M"),
+            {"x8": "N K", "w8": "M K", "scale_x": "", "scale_w": "", "bias": "M", "y": "N M"},
             bias_reference, bias_inputs, bias_cost,
         ),
         operation(
             "backward_input", "(Tensor dy8, Tensor w8t, Tensor scale_dy, Tensor scale_w) -> (Tensor dx)",
             "dx = dy8·w8·scale_dy·scale_w, w8t = w8ᵀ",
-            dict(dy8="N M", w8t="K M", scale_dy="", scale_w="", dx="N K"),
+            {"dy8": "N M", "w8t": "K M", "scale_dy": "", "scale_w": "", "dx": "N K"},
             forward_reference, input_inputs, forward_cost, accumulates=True,
         ),
         operation(
             "backward_weight", "(Tensor dy8t, Tensor x8t, Tensor scale_dy, Tensor scale_x) -> (Tensor dweight)",
             "dweight = dy8ᵀ·x8·scale_dy·scale_x, dy8t = dy8ᵀ, x8t = x8ᵀ",
-            dict(dy8t="M N", x8t="K N", scale_dy="", scale_x="", dweight="M K"),
+            {"dy8t": "M N", "x8t": "K N", "scale_dy": "", "scale_x": "", "dweight": "M K"},
             forward_reference, weight_inputs, forward_cost, accumulates=True,
         ),
     ),

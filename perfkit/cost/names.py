@@ -89,8 +89,9 @@ _KERNELS = (
             "expert_offset computestrides dispatch_layout mm_ids bucketize jagged pack_segments"),
     _family("reduction", "reduce reduction triton_red triton_per scan cumsum global_norm bias_gradient fp8_amax pool "
             "decode_token sum_rows", "sum mean norm max argmax"),
-    _family("copy", "permute transpose split_heads merge_heads fp8_cast fp8_gradient_cast nchwtonhwc nhwctonchw myl_move "
-            "reflection_pad replication_pad", "copy clone cat contiguous concat", convert=r"(^|[\s:])convert"),
+    _family("copy", "permute transpose split_heads merge_heads nchwtonhwc nhwctonchw myl_move "
+            "fp8_cast fp8_gradient_cast reflection_pad replication_pad", "copy clone cat contiguous concat",
+            convert=r"(^|[\s:])convert"),
     _family("elementwise", "elementwise eltwise triton_poi triton_for cpp_fused pointwise gelu silu swiglu relu "
             "sigmoid tanh activation act_and_mul rotary residual _add _mul _div elemwise quant bin_bcast "
             "unary_op unary_gated scale_f32 subtensoropwithscalar optensor op2dtensor op1dtensor op3dtensor op4dtensor "

@@ -5,10 +5,10 @@ Legend: N rows, K width of what a layer takes, M of what it gives.
     forward    y (N, M)  = x8 · w8ᵀ         backward    dx (N, K) = dy8 · w8
     in e4m3                                 dy8 in e5m2 dW (M, K) = dy8ᵀ · x8
 
-A weight is cast once a step, what enters a layer once a batch, and each time both as it lies and transposed: the library
-multiplies rows with rows only. Of an input the transposed numbers are kept for the backward, and the others until the
-next cast of that width. Every amax is of its tensor now: it starts at 0, and the kernel that makes the tensor raises
-it, or one that only reads.
+A weight is cast once a step, what enters a layer once a batch, and each time both as it lies and transposed: the
+library multiplies rows with rows only. Of an input the transposed numbers are kept for the backward, and the others
+until the next cast of that width. Every amax is of its tensor now: it starts at 0, and the kernel that makes the tensor
+raises it, or one that only reads.
 """
 
 from __future__ import annotations
@@ -88,15 +88,24 @@ class Eights:
         self, name: str, x: Tensor, bias: Tensor | None, out: Tensor, measured: bool = False, moving: bool = False
     ) -> None:
         """out (N, M) = x (N, K) · Wᵀ + b. `measured`: x's amax was raised. `moving`: x lies elsewhere each time."""
-        leader, scales = self._leader[name], self._scales
-        given = [self._numbers[f"x8 {x.shape[1]}"], self._numbers[f"x {self._slot[name]}"], scales[f"x {leader}"]]
-        if name == leader:
-            self._cast("fp8_cast", x, self._of_batch[f"x {name}"], given, measured, moving)
-        terms = given[0], self._numbers[f"w {name}"], given[2], scales[f"w {name}"]
+        if name == self._leader[name]:
+            self.cast_input(name, x, measured, moving)
+        x8, _, scale = self._input(name)
+        terms = x8, self._numbers[f"w {name}"], scale, self._scales[f"w {name}"]
         if bias is None:
             self._call("fp8_linear_forward", *terms, out=[out])
         else:
             self._call("fp8_linear_bias_forward", *terms, bias, out=[out])
+
+    def cast_input(self, name: str, x: Tensor, measured: bool = False, moving: bool = False) -> None:
+        """Cast what enters the layer `name` and those that take the same, as `forward` does."""
+        self._cast("fp8_cast", x, self._of_batch[f"x {name}"], self._input(name), measured, moving)
+
+    def _input(self, name: str) -> list[Tensor]:
+        """Memory for x8 (N, K), x8t (K, N) and the scale of a layer's input."""
+        width = self._weights[name].shape[1]
+        kept = self._numbers[f"x8 {width}"], self._numbers[f"x {self._slot[name]}"]
+        return [*kept, self._scales[f"x {self._leader[name]}"]]
 
     def backward(
         self, name: str, dy: Tensor, dx: Tensor | None, dweight: Tensor,
@@ -109,7 +118,8 @@ class Eights:
         if dx is not None:
             terms = dy8, self._numbers[f"wt {name}"], scale, scales[f"w {name}"]
             self._call("fp8_linear_backward_input", *terms, out=[dx], add=["dx"] if add_dx else [])
-        terms = dy8t, self._numbers[f"x {self._slot[name]}"], scale, scales[f"x {self._leader[name]}"]
+        _, x8t, scale_x = self._input(name)
+        terms = dy8t, x8t, scale, scale_x
         self._call("fp8_linear_backward_weight", *terms, out=[dweight], add=["dweight"] if add else [])
 
     def _cast(

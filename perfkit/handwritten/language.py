@@ -242,11 +242,19 @@ class LanguageStep(RawStep):
                 self._first_norm(i)
                 self._attention(i)
                 self.widen(i)
+                self._cast_widened(i)
             self._mlp_backward(i, add)
             self._attention_backward(i, add)
             self.final(self.layers - i)
         self.encode_backward(add)
         self.final(self.layers + 1)
+
+    def _cast_widened(self, i: int) -> None:
+        """Cast g again where the gradient of the MLP's last product takes it in fp8."""
+        name = f"{self.path(i)}.{self.names.mlp_out}"
+        if self.eights and name in self.eights:
+            with at(name):
+                self.eights.cast_input(name, self.layer(i)["g"], measured=True)
 
     def _mlp_backward(self, i: int, add: bool) -> None:
         kept, names, path = self.layer(i), self.names, self.path(i)

@@ -99,7 +99,9 @@ def bind(
         )
     eights = [name for name in accumulate if operation.dtypes.get(name, "") in FP8]
     if eights:
-        raise UsageError(f"{operation.name} cannot add to {', '.join(eights)}: numbers of fp8 have no sums.", "Cast a sum.")
+        raise UsageError(
+            f"{operation.name} cannot add to {', '.join(eights)}: numbers of fp8 have no sums.", "Cast a sum."
+        )
     device = arguments[signature.tensors[0]].device
     plan = runner(operation, device.type).plan(arguments)
     if len(outputs) != len(signature.outputs):

@@ -134,7 +134,7 @@ def test_a_step_multiplies_what_eager_multiplies(workload: str, backend: str) ->
         assert all(check.ok for check in side.program.checks())
     assert apart(losses[backend], losses["eager"]) < 1e-3
     for name, gradient in gradients["eager"].items():
-        assert float((gradients[backend][name] - gradient).norm() / gradient.norm()) < 0.05, name
+        assert float((gradients[backend][name] - gradient).norm() / gradient.norm()) < 0.12, name
 
 
 @pytest.mark.parametrize("more", [{"recompute": True}, {"grad_accumulation": 2}])

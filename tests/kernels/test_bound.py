@@ -15,12 +15,14 @@ from perfkit.kernels import Operation, bind, catalog, find, use_version
 from perfkit.kernels.checking import Inputs, poisoned_run
 from perfkit.kernels.dtypes import FP8
 
-WITH_OUTPUTS = [
-    o.name
-    for family in catalog()
-    for o in family.operations
-    if o.signature.outputs and not {*o.dtypes.values()} & {*FP8}  # numbers of fp8 have no sums
-]
+
+def can_be_added_to(operation: Operation) -> bool:
+    """Whether it has outputs, none of them of fp8, whose numbers have no sums, and takes fp32."""
+    types = {dtype for i in operation.implementations for dtype in i.dtypes}
+    return bool(operation.signature.outputs) and not {*operation.dtypes.values()} & {*FP8} and "fp32" in types
+
+
+WITH_OUTPUTS = [o.name for family in catalog() for o in family.operations if can_be_added_to(o)]
 
 
 def some_inputs(operation: Operation) -> tuple[Any, ...]:

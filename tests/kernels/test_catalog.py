@@ -232,7 +232,8 @@ def test_a_benchmark_knows_how_many_positions_count() -> None:
 def test_find_names_what_there_is() -> None:
     assert find("perfkit::gelu_forward") == find("gelu_forward")
     with pytest.raises(
-        UsageError, match=r"no kernel operation called gelu\..*gelu_backward, gelu_bias_amax_backward, gelu_bias_backward, gelu_"
+        UsageError,
+        match=r"no kernel operation called gelu\..*gelu_backward, gelu_bias_amax_backward, gelu_bias_backward, gelu_",
     ):
         find("gelu")
 

@@ -31,7 +31,7 @@ def test_every_number_is_cast_as_pytorch_casts_it(cast, dtype: torch.dtype, amax
     assert torch.equal(numbers.view(torch.uint8)[~nan], expected[~nan])
     assert numbers.float()[nan].isnan().all()
     assert torch.equal(turned.view(torch.uint8), numbers.view(torch.uint8).t())
-    assert float(scale) == float((torch.tensor(amax).clamp(min=2.0**-100) / most))
+    assert float(scale) == float(torch.tensor(amax).clamp(min=2.0**-100) / most)
 
 
 @pytest.mark.parametrize("name", ["fp8_amax", "gelu_amax_forward"])
@@ -62,7 +62,9 @@ def test_the_library_multiplies_on_gpus(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_operators_of_the_tree() -> None:
-    assert parts("perfkit::fp8_linear_bias_forward") == parts("perfkit::fp8_linear_backward_weight") == (("linear", 1.0),)
+    assert (
+        parts("perfkit::fp8_linear_bias_forward") == parts("perfkit::fp8_linear_backward_weight") == (("linear", 1.0),)
+    )
     assert parts("perfkit::gelu_amax_forward") == (("gelu", 1.0),)
     assert parts("perfkit::gelu_bias_amax_backward") == (("gelu", 3 / 4), ("linear", 1 / 4))
     assert parts("perfkit::fp8_gradient_cast") == parts("perfkit::fp8_cast") == (("fp8_cast", 1.0),)

@@ -16,8 +16,7 @@ import math
 from typing import Any
 
 import torch
-from thunder.core import dtypes
-from thunder.core import prims
+from thunder.core import dtypes, prims
 from thunder.core.prims import get_grad, put_grad
 from thunder.core.proxies import variableify
 from thunder.core.trace import from_trace
@@ -129,7 +128,9 @@ def shared(trace: Any) -> Any:
     if not instead:
         return trace
     new = from_trace(trace)
-    new.bound_symbols = _freed([bound.from_bsym_swap_proxies(instead) for bound in kept], {p.name for p in instead.values()})
+    new.bound_symbols = _freed(
+        [bound.from_bsym_swap_proxies(instead) for bound in kept], {p.name for p in instead.values()}
+    )
     new.set_provenance(trace.get_provenance())
     return new
 
