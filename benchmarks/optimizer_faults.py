@@ -158,9 +158,9 @@ def by_kernel(language: str, device: str, scratch: Path) -> list[Outcome]:
 def by_run(language: str, device: str, scratch: Path) -> list[Outcome]:
     """Each error, and none, looked for in the first steps of GPT-2 tiny on llmc, judged as `perfkit run` does."""
     from perfkit import correctness
-    from perfkit.capture.stages.reference import BY_EAGER
-    from perfkit.capture.worker import Worker
     from perfkit.correctness import CHECKED_STEPS
+    from perfkit.run.stages.reference import BY_EAGER
+    from perfkit.run.worker import Worker
     from perfkit.workloads import find, resolve_settings
 
     def prepared(backend: str, reference: bool = False, **given: object) -> Worker:
