@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -85,3 +88,71 @@ def test_costs_by_hand(name: str, shapes: tuple, more: tuple, vector: int, read:
     cost = cost_model().cost(Call(f"perfkit::fp8_linear_{name}", (*numbers, *[TensorSpec((), "fp32")] * 2, *more)))
     assert cost is not None and cost.flop["matrix_fp8"] == 210
     assert cost.flop.get("vector_bf16", 0) == vector and cost.bytes_read == read
+
+
+class Library:
+    """cuBLASLt as far as a plan calls it: it keeps what it is told, by object and attribute, and multiplies nothing."""
+
+    def __init__(self) -> None:
+        self.made: dict[int, Any] = {}
+        self.told: dict[tuple[int, int], bytes] = {}
+        self.run: list[Any] = []
+
+    def __getattr__(self, name: str) -> Any:
+        def call(*arguments: Any) -> int:
+            if name.endswith("Create"):
+                number = len(self.made) + 1
+                ctypes.cast(arguments[0], ctypes.POINTER(ctypes.c_void_p))[0] = number
+                self.made[number] = arguments[1:]
+            elif name.endswith("SetAttribute"):
+                thing, attribute, value, size = arguments
+                self.told[thing.value, attribute] = ctypes.string_at(value, size.value)
+            elif name == "cublasLtMatmul":
+                self.run.append(arguments)
+            return 0
+
+        return call
+
+
+def told(dtypes: tuple[torch.dtype, ...], scales: cublaslt.Scales | None, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """What a plan of out (32, 48) = a (32, 16) · bᵀ, b (48, 16), tells the library: attributes, layouts, addresses."""
+    library = Library()
+    monkeypatch.setattr(cublaslt, "_library", lambda: library)
+    monkeypatch.setattr(cublaslt, "_handle", lambda device: ctypes.c_void_p(99))
+    monkeypatch.setattr(cublaslt, "_workspace", lambda device, stream: torch.empty(16))
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: SimpleNamespace(cuda_stream=7))
+    a, b, out = (torch.empty(s, dtype=d) for s, d in zip(((32, 16), (48, 16), (32, 48)), dtypes, strict=True))
+    form = cublaslt.Form(
+        32, 48, 16, (False, True), dtypes, cublaslt.Epilogue.NONE, False, False, scales is not None and scales.fast, 16, 0
+    )  # fmt: skip
+    plan = cublaslt._Plan(form)
+    plan(a, b, out, (None, None, scales))
+    description = plan._description.value
+    attributes = {attribute: value for (thing, attribute), value in library.told.items() if thing == description}
+    (call,) = library.run
+    layouts = [
+        [int(getattr(x, "value", x)) for x in library.made[plan_of.value]] for plan_of in (call[4], call[6], call[9])
+    ]
+    assert (call[3].value, call[5].value, call[8].value) == (b.data_ptr(), a.data_ptr(), out.data_ptr())
+    return attributes, layouts
+
+
+def number(value: bytes) -> int:
+    return int.from_bytes(value, "little")
+
+
+def test_what_the_library_is_told_of_a_product_of_fp8(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its transpose: the library's A is b, turned, and has b's scale."""
+    scales = cublaslt.Scales(torch.tensor(2.0), torch.tensor(3.0), fast=True)
+    types = torch.float8_e5m2, torch.float8_e4m3fn, torch.bfloat16
+    attributes, layouts = told(types, scales, monkeypatch)
+    assert number(attributes[3]) == 1 and number(attributes[4]) == 0  # A turned, B not
+    assert number(attributes[17]) == scales.of_b.data_ptr() and number(attributes[18]) == scales.of_a.data_ptr()
+    assert attributes[25] == b"\x01"
+    assert layouts == [[28, 16, 48, 16], [29, 16, 32, 16], [14, 48, 32, 48]]  # type, rows, columns, stride
+
+
+def test_what_the_library_is_told_of_a_product_of_bf16_is_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    attributes, layouts = told((torch.bfloat16,) * 3, None, monkeypatch)
+    assert {a: number(v) for a, v in attributes.items()} == {3: 1, 4: 0, 7: 1}
+    assert layouts == [[14, 16, 48, 16], [14, 16, 32, 16], [14, 48, 32, 48]]
