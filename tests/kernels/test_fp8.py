@@ -122,9 +122,8 @@ def told(dtypes: tuple[torch.dtype, ...], scales: cublaslt.Scales | None, monkey
     monkeypatch.setattr(cublaslt, "_workspace", lambda device, stream: torch.empty(16))
     monkeypatch.setattr(torch.cuda, "current_stream", lambda: SimpleNamespace(cuda_stream=7))
     a, b, out = (torch.empty(s, dtype=d) for s, d in zip(((32, 16), (48, 16), (32, 48)), dtypes, strict=True))
-    form = cublaslt.Form(
-        32, 48, 16, (False, True), dtypes, cublaslt.Epilogue.NONE, False, False, scales is not None and scales.fast, 16, 0
-    )  # fmt: skip
+    fast, plain = scales is not None and scales.fast, cublaslt.Epilogue.NONE
+    form = cublaslt.Form(32, 48, 16, (False, True), dtypes, plain, False, False, fast, 16, 0)
     plan = cublaslt._Plan(form)
     plan(a, b, out, (None, None, scales))
     description = plan._description.value
