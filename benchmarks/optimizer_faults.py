@@ -169,8 +169,8 @@ def by_run(language: str, device: str, scratch: Path) -> list[Outcome]:
         worker.prepare(resolve_settings(find("gpt2"), **options), backend, reference=reference)
         return worker
 
-    def first_steps(worker: Worker, reference: Path, write: bool = False) -> correctness.Found:
-        found: correctness.Found = worker.first_steps(CHECKED_STEPS, str(reference), write=write)["found"]
+    def first_steps(worker: Worker, reference: Path, write: bool = False) -> correctness.FirstSteps:
+        found: correctness.FirstSteps = worker.first_steps(CHECKED_STEPS, str(reference), write=write)["found"]
         return found
 
     def kept(dtype: str) -> tuple[Path, list[float]]:

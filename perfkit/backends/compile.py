@@ -27,7 +27,7 @@ from perfkit.backends import generation, parallel
 from perfkit.backends.eager import NO_TORCH, torch_installed
 from perfkit.backends.interface import AutogradProgram, Backend
 from perfkit.inductor.dynamo import Compilations
-from perfkit.inductor.fused import FusedKernel
+from perfkit.inductor.fused import GeneratedKernel
 from perfkit.inductor.recording import BETWEEN, CPU_OPTIONS, DESCRIBED, Recording, recording
 from perfkit.inductor.work import work_of
 from perfkit.run_folder import Check, DeclaredKernel, Settings
@@ -199,6 +199,6 @@ def _no_cpp() -> str | None:
     return None
 
 
-def _declared(kernel: FusedKernel) -> DeclaredKernel:
+def _declared(kernel: GeneratedKernel) -> DeclaredKernel:
     """A fused kernel with the work of its operations by the cost model."""
     return DeclaredKernel(**work_of(kernel))

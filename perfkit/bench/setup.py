@@ -10,7 +10,7 @@ from perfkit.bench import sizes as size_texts
 from perfkit.bench.catalog import subject
 from perfkit.bench.plain import NAMES, plain
 from perfkit.bench.results import COLD, WARM, Bench
-from perfkit.bench.run import Options, Progress, bench, fit
+from perfkit.bench.run import BenchOptions, Progress, bench, fit
 from perfkit.bench.subject import Subject, Way
 from perfkit.errors import Unavailable, UsageError
 from perfkit.hardware.access import no_gpu
@@ -24,7 +24,7 @@ _VERSIONS = ("torch", "triton")
 
 
 @dataclass(frozen=True)
-class Plan:
+class BenchPlan:
     """The ways and sizes to run; `changed` names the sizes that a sweep changes together."""
 
     ways: tuple[Way, ...]
@@ -37,7 +37,7 @@ def names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
-def options(device: str, seconds: float, cache: str, seed: int | None) -> Options:
+def options(device: str, seconds: float, cache: str, seed: int | None) -> BenchOptions:
     """Checked options. Raises `UsageError` for an invalid value, `Unavailable` for a missing device."""
     if cache not in CACHES:
         raise UsageError(f"--cache {cache}: the cache states are {', '.join(CACHES)}.")
@@ -52,7 +52,7 @@ def options(device: str, seconds: float, cache: str, seed: int | None) -> Option
         if int(full.split(":")[1]) >= torch.cuda.device_count():
             raise Unavailable(f"--device {device}: no such GPU.", "`perfkit doctor` says more.")
         torch.cuda.set_device(full)
-    return Options(full, seconds, CACHES[cache], secrets.randbits(31) if seed is None else seed)
+    return BenchOptions(full, seconds, CACHES[cache], secrets.randbits(31) if seed is None else seed)
 
 
 def subjects(name: str, device: str, blocks: bool, extra_dirs: Sequence[str]) -> list[Subject]:
@@ -101,19 +101,24 @@ def _no_way(subject: Subject, asked: str) -> UsageError:
 
 def plan(
     chosen: Subject, sizes: str, sweep: str, implementations: Sequence[str], languages: Sequence[str], device: str
-) -> Plan:
+) -> BenchPlan:
     """Return the parts of `chosen` to run. Raises `UsageError` for a size or an implementation that it does not
     have."""
     given = {**chosen.defaults(device), **size_texts.parse(sizes, chosen.sizes)}
     ways = chosen_ways(chosen, implementations, languages)
     if not sweep:
-        return Plan(ways, (given,))
+        return BenchPlan(ways, (given,))
     changed, values = size_texts.parse_sweep(sweep, chosen.sizes)
-    return Plan(ways, tuple({**given, **dict.fromkeys(changed, value)} for value in values), changed)
+    return BenchPlan(ways, tuple({**given, **dict.fromkeys(changed, value)} for value in values), changed)
 
 
 def run(
-    chosen: Subject, planned: Plan, dtypes: Sequence[str], options: Options, ceilings: Ceilings | None, say: Progress
+    chosen: Subject,
+    planned: BenchPlan,
+    dtypes: Sequence[str],
+    options: BenchOptions,
+    ceilings: Ceilings | None,
+    say: Progress,
 ) -> Bench:
     """The benchmark, with the fit of its sweep and what stands about the machine."""
     load = load_a_core()

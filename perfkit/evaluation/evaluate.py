@@ -17,7 +17,7 @@ import numpy as np
 from perfkit import backends, statistics
 from perfkit.errors import InputError, UsageError
 from perfkit.evaluation import questions
-from perfkit.evaluation.results import Accuracy, Evaluated, Evaluation, Loss
+from perfkit.evaluation.results import Accuracy, Evaluated, Evaluation, MeanLoss
 from perfkit.kernels import mkl
 from perfkit.run_folder import Settings
 from perfkit.workloads import forms, llmc, loader
@@ -134,7 +134,7 @@ class _Tokens(_Task):
             return Evaluated(name=name, reason="Its loss is not finite.")
         above = None if self.first is None else statistics.mean((each - self.first).tolist())
         self.first = each if self.first is None else self.first
-        loss = Loss(tokens=len(each) * self.length, mean=statistics.mean(each.tolist()), above=above)
+        loss = MeanLoss(tokens=len(each) * self.length, mean=statistics.mean(each.tolist()), above=above)
         return Evaluated(name=name, loss=loss)
 
 
@@ -165,7 +165,7 @@ class _Questions(_Task):
         if largest >= vocabulary:
             raise InputError(f"{path} holds the token {largest}; the model's vocabulary has {vocabulary}.")
 
-    def _rows(self) -> Iterator[questions.Rows]:
+    def _rows(self) -> Iterator[questions.TokenRows]:
         return questions.batches(self.examples, self.settings.batch_size, self.length)
 
     def batches(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:

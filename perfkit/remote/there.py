@@ -16,7 +16,7 @@ from typing import IO, Any
 
 from perfkit.errors import RunFailed, Unavailable
 from perfkit.remote import bootstrap, files
-from perfkit.remote.ssh import Host, Lost
+from perfkit.remote.ssh import Lost, RemoteHost
 
 OLDEST = (3, 11)  # of the Pythons that perfkit runs on
 _HERE = Path(__file__).resolve().parent
@@ -25,7 +25,7 @@ NAME_ONE = "Install one there, or name one by --remote-python."
 
 
 @dataclass(frozen=True)
-class Ended:
+class RemoteResult:
     """How a run ended there: perfkit's exit code (None: nobody knows), and the files that it left, and their bytes."""
 
     code: int | None
@@ -37,7 +37,7 @@ class Ended:
 class There:
     """perfkit's place on the other machine: its folder, the file that answers, and the Python that runs it."""
 
-    host: Host
+    host: RemoteHost
     folder: str
     python: str
     file: str
@@ -80,11 +80,11 @@ class There:
         """Signal the program."""
         self._ask(f"stop:{int(number)}", run)
 
-    def fetch(self, run: str, into: Path) -> Ended:
+    def fetch(self, run: str, into: Path) -> RemoteResult:
         """Bring the run folder back. Raises `Lost`, or `RunFailed` where it did not come whole."""
         with self.host.reading(f"exec {self.of} fetch {run}") as stream:
             answer = _answer(stream, self.host.name)
-            ended = Ended(answer["code"], answer["files"], answer["bytes"])
+            ended = RemoteResult(answer["code"], answer["files"], answer["bytes"])
             try:
                 with tarfile.open(fileobj=stream, mode="r|") as packed:
                     count = sum(_unpack(packed, member, into) for member in packed)
@@ -103,7 +103,7 @@ class There:
             return _answer(stream, self.host.name)
 
 
-def find(host: Host, given: str) -> There:
+def find(host: RemoteHost, given: str) -> There:
     """perfkit's place on `host`, with the Python `given`, or one of its PATH. Raises `Unavailable` where none fits."""
     text = Path(bootstrap.__file__).read_text()
     name = f"bootstrap-{hashlib.sha256(text.encode()).hexdigest()[:12]}.py"

@@ -60,7 +60,7 @@ class Checking:
                 updates.after(index + 1, compare=index in (0, steps - 1))
         if updates:
             updates.close()
-        found = correctness.Found(
+        found = correctness.FirstSteps(
             losses=losses,
             errors=errors,
             updates=updates.errors if updates else {},
@@ -78,7 +78,7 @@ class Checking:
         check = tokens.write if write else tokens.compare
         errors, checks = check(generation, cast(AutogradProgram, self.program), batch, folder)
         first_ns = float(time.perf_counter_ns() - started)
-        found = correctness.Found(errors=errors, parts=checks, problems=self.program.problems())
+        found = correctness.FirstSteps(errors=errors, parts=checks, problems=self.program.problems())
         return {"found": found, "first_step_ns": first_ns, "warnings": []}
 
     def same_outputs(self, batch: Batch, folder: Path, within: float) -> bool:

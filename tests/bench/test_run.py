@@ -31,7 +31,7 @@ CEILINGS = Ceilings(
     caches={"L2": 1e6},
 )
 OPERATIONS = [operation.name for family in catalog() for operation in family.operations]
-QUICK = run.Options("cpu", seconds=1e-6, seed=7)
+QUICK = run.BenchOptions("cpu", seconds=1e-6, seed=7)
 
 
 def only(name, extra=()):
@@ -180,7 +180,7 @@ def test_every_block_size_of_a_triton_kernel_under_the_interpreter(run_cli):
 def test_a_sweep_has_a_point_for_each_size_and_an_exponent_for_each_way():
     subject = only("residual_forward")
     plan = setup.plan(subject, "", "N=1000,10000,100000", ["c:1"], [], "cpu")
-    found = run.bench(subject, plan.ways, plan.sizes, ["fp32"], run.Options("cpu", 1e-6, (COLD,), 7), CEILINGS)
+    found = run.bench(subject, plan.ways, plan.sizes, ["fp32"], run.BenchOptions("cpu", 1e-6, (COLD,), 7), CEILINGS)
     run.fit(found, plan.changed)
     assert [point.sizes for point in found.points] == [{"N": 1000}, {"N": 10000}, {"N": 100000}]
     assert [(fit.way, fit.points, fit.variable) for fit in found.scaling] == [("pytorch", 3, "N"), ("c:1", 3, "N")]
@@ -199,7 +199,7 @@ def test_a_sweep_has_a_point_for_each_size_and_an_exponent_for_each_way():
 def test_plain_operations(name, ways, sizes, dtypes):
     subject = only(name)
     asked = setup.chosen_ways(subject, ways, [])
-    found = run.bench(subject, asked, [sizes], dtypes, run.Options("cpu", 1e-6, (WARM,), 7))
+    found = run.bench(subject, asked, [sizes], dtypes, run.BenchOptions("cpu", 1e-6, (WARM,), 7))
     assert [point.dtype for point in found.points] == dtypes
     for point in found.points:
         assert [row.way for row in point.rows] == ways
@@ -211,7 +211,7 @@ def test_torch_compile_is_one_of_the_five_ways():
     subject = only("gelu")
     assert [way.name for way in setup.chosen_ways(subject, [], [])][:3] == ["naive", "pytorch", "compile"]
     asked = setup.chosen_ways(subject, ["compile"], [])
-    found = run.bench(subject, asked, [{"N": 1000}], ["fp32"], run.Options("cpu", 1e-6, (WARM,), 7))
+    found = run.bench(subject, asked, [{"N": 1000}], ["fp32"], run.BenchOptions("cpu", 1e-6, (WARM,), 7))
     assert [(row.way, row.status) for row in found.points[0].rows] == [("pytorch", "ok"), ("compile", "ok")]
 
 
@@ -271,8 +271,8 @@ def test_a_gpu_that_is_not_there():
 
 
 def test_a_way_may_err_as_much_as_pytorchs_right_operator() -> None:
-    def row(way: str, error: float, allowed: float) -> results.Row:
-        return results.Row(way=way, text="", errors=[results.Error("y", error, allowed)])
+    def row(way: str, error: float, allowed: float) -> results.BenchRow:
+        return results.BenchRow(way=way, text="", errors=[results.Error("y", error, allowed)])
 
     rows = [row("pytorch", 3.2e-2, 9e-2), row("triton:1", 3.1e-2, 3e-2), row("c:1", 3.3e-2, 3e-2)]
     run._judge(rows)

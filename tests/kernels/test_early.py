@@ -13,9 +13,9 @@ from perfkit.kernels import find
 from perfkit.kernels.checking import Inputs
 from perfkit.kernels.cuda import early
 from perfkit.kernels.cuda.binding import host_function
-from perfkit.kernels.cuda.host import Device, record
+from perfkit.kernels.cuda.host import GpuLimits, record
 
-H100 = Device("sm_90", 132, 232448)
+H100 = GpuLimits("sm_90", 132, 232448)
 
 
 def test_only_inside_a_block_that_allows_them() -> None:

@@ -107,7 +107,9 @@ def test_what_compares_results_lets_mkl_choose_first(monkeypatch: pytest.MonkeyP
     settings = resolve_settings(find("gpt2"), preset="tiny")
     for compares in (
         lambda: kernels.check("gelu_forward", sizes={"N": 10}),
-        lambda: bench.bench(subject, subject.ways, [{"N": 10}], ["fp32"], bench.Options("cpu", seconds=1e-6, seed=7)),
+        lambda: bench.bench(
+            subject, subject.ways, [{"N": 10}], ["fp32"], bench.BenchOptions("cpu", seconds=1e-6, seed=7)
+        ),
         lambda: evaluate(settings, {"eager": "eager"}, 1),
     ):
         with pytest.raises(Chosen):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from perfkit.correctness import Found
+from perfkit.correctness import FirstSteps
 from perfkit.errors import InputError, UsageError
 from perfkit.run.ranks import merging
 from perfkit.run.ranks.meeting import Meeting
@@ -272,10 +272,10 @@ def test_a_share_of_a_batch_is_of_its_samples_alone():
 
 def test_of_several_ranks_the_worst_counts():
     nan = float("nan")
-    one = Found(
+    one = FirstSteps(
         losses=[1.0], errors={"a": 1e-7, "b": None, "c": nan, "d": nan}, parts=[Check("k", 1e-3, 1, None, True)]
     )
-    two = Found(
+    two = FirstSteps(
         losses=[1.0], errors={"a": 2e-7, "b": 1e-7, "c": 3e-7, "d": nan}, parts=[Check("k", 2.0, 1, None, False)]
     )
     first = {"first_step_ns": 1.0, "prepare_ns": 2.0, "warnings": ["w"]}

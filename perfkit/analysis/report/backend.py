@@ -176,7 +176,7 @@ def _half_unknown(frame: pd.DataFrame, kind: str, table: KernelTable) -> Boolean
 
 
 def _with_kernels(
-    report: BackendReport, rows: aggregate.Rows, frame: pd.DataFrame, table: KernelTable
+    report: BackendReport, rows: aggregate.LabelledRows, frame: pd.DataFrame, table: KernelTable
 ) -> BackendReport:
     """`report` with the sums of the rows: in all, by place, by kind of kernel."""
     whole = aggregate.by_label(rows, np.zeros(len(frame), np.int64), ["step"])[0]
@@ -261,7 +261,7 @@ def _slowed(account: Accounting | None, device: str = "cpu") -> list[str]:
     ]
 
 
-def _above_roof(rows: aggregate.Rows, kernels: list[Group], report: BackendReport) -> list[str]:
+def _above_roof(rows: aggregate.LabelledRows, kernels: list[Group], report: BackendReport) -> list[str]:
     """A warning when kernels are faster than their ceiling: a broken measurement or model, never a success.
 
     On a GPU at its power limit the ceiling of its arithmetic may have been measured at another clock.

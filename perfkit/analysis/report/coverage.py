@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from perfkit import units
-from perfkit.analysis.report.aggregate import Rows, withheld
+from perfkit.analysis.report.aggregate import LabelledRows, withheld
 from perfkit.analysis.results import Coverage
 from perfkit.analysis.roofline.roof import BOUNDS, L2, Booleans
 from perfkit.analysis.roofline.withheld import EXCHANGED, HELPER, OVER_LINK, TOO_SMALL, UNCOUNTED
@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 _NAMED = 10
 
 
-def coverage(rows: Rows, kind: str = RUN, own_code: Gap | None = None, partial: Booleans | None = None) -> Coverage:
+def coverage(
+    rows: LabelledRows, kind: str = RUN, own_code: Gap | None = None, partial: Booleans | None = None
+) -> Coverage:
     """Shares of the kernel time, 0 to 1; a module is known where a layer is.
 
     The line leaves out what a profile of this `kind` (`perfkit.analysis.source`) does not hold by its nature. It names
@@ -60,7 +62,7 @@ _WHY = {
 }
 
 
-def _not_judged(rows: Rows, kind: str) -> str:
+def _not_judged(rows: LabelledRows, kind: str) -> str:
     """Return a sentence on the kernels that are not judged, and why; "" if no kernel is judged."""
     if kind != NCU and not rows.judged.judged.any():
         return ""
@@ -72,7 +74,7 @@ def _not_judged(rows: Rows, kind: str) -> str:
     return capital("; ".join(said)) if said else ""
 
 
-def _placed(rows: Rows, known: pd.Series) -> float:
+def _placed(rows: LabelledRows, known: pd.Series) -> float:
     """The share of the kernel time on the lines of the tree that are `known`."""
     time = rows.time_of_lines
     return float(time[known.to_numpy(bool)].sum() / rows.total_ns) if rows.total_ns else 0.0
@@ -94,7 +96,7 @@ def _text(shares: dict[str, float], kind: str) -> str:
     return f"Known of the kernel time: {', '.join(said)}."
 
 
-def _levels(rows: Rows) -> str:
+def _levels(rows: LabelledRows) -> str:
     """Return a sentence on time judged by L2, and on time at memory's roof because a cache held a part of the bytes."""
     judged, total = rows.judged, rows.total_ns
     held = _share(judged.time, judged.bound == BOUNDS.index(L2), total)
@@ -125,7 +127,7 @@ def _percent(share: float) -> str:
     return f"{share:.0%}".replace("%", " %") if share in (0, 1) else f"{100 * share:.1f} %"
 
 
-def _uncosted(rows: Rows) -> list[str]:
+def _uncosted(rows: LabelledRows) -> list[str]:
     """Names of the kernels of unknown FLOP and bytes, largest time first; collectives have none of their own."""
     unknown = ~np.isfinite(rows.judged.flop) & ~np.isfinite(rows.judged.bytes)
     if "collective" in rows.families:

@@ -60,7 +60,7 @@ def marked_for(run: Run, backend: str) -> pd.DataFrame | None:
 
 def rows_of(
     frame: pd.DataFrame, ceilings: Ceilings | None, table: KernelTable, marked: pd.DataFrame | None = None
-) -> aggregate.Rows:
+) -> aggregate.LabelledRows:
     """The rows of `frame`, a part of `table`, judged by `ceilings`, with their labels and places.
 
     Rows without a module are placed by `marked`, rows of a run of the same step, where it is given.
@@ -72,7 +72,7 @@ def rows_of(
         from perfkit.tree.aligned import align_places
 
         placed = align_places(frame, marked)
-    return aggregate.Rows(
+    return aggregate.LabelledRows(
         judged=judged,
         withheld=withheld,
         steps=steps_of(frame, table),

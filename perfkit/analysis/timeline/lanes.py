@@ -48,7 +48,7 @@ class Slice:
 
 
 @dataclass(frozen=True)
-class Rows:
+class SliceColumns:
     """Slices as columns of equal length; `facts` as `perfkit.analysis.timeline.facts.of_columns` gives them."""
 
     lane: list[int]
@@ -104,11 +104,11 @@ class Timeline:
         for values, facts in zip(zip(*columns, strict=True), of_rows(frame, _part(self._judged, part)), strict=True):
             yield Slice(*values, facts)
 
-    def columns(self) -> Rows:
+    def columns(self) -> SliceColumns:
         """All rows at once, by start."""
         if self._frame is None or self._judged is None:
-            return Rows([], [], [], np.empty(0), np.empty(0), {})
-        return Rows(
+            return SliceColumns([], [], [], np.empty(0), np.empty(0), {})
+        return SliceColumns(
             self._lane, self._frame["name"].tolist(), _kinds(self._frame), self._frame["start_ns"].to_numpy(float),
             self._frame["duration_ns"].to_numpy(float), of_columns(self._frame, self._judged),
         )  # fmt: skip

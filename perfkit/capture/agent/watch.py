@@ -19,7 +19,7 @@ from perfkit.capture.agent.order import TRACE
 from perfkit.capture.agent.others import OtherProfilers
 from perfkit.capture.agent.patches import Patches
 from perfkit.capture.agent.recording import own_costs
-from perfkit.capture.agent.recording.graphs import Graphs
+from perfkit.capture.agent.recording.graphs import GraphCaptures
 from perfkit.capture.agent.recording.recorder import (
     DONE,
     LINING,
@@ -31,8 +31,8 @@ from perfkit.capture.agent.recording.recorder import (
 )
 from perfkit.capture.agent.recording.shortage import Shortage
 from perfkit.capture.agent.steps.ends import BARE, CALL, ITERATION, OPTIMIZER, REPLAY, REQUEST, StepFinder
-from perfkit.capture.agent.steps.marks import Marks
-from perfkit.capture.agent.steps.threads import Owner, Thread, Threads
+from perfkit.capture.agent.steps.marks import ModuleRanges
+from perfkit.capture.agent.steps.threads import StepOwner, WatchedThread, WatchedThreads
 from perfkit.capture.agent.steps.turns import key_of, role_of
 from perfkit.capture.agent.tracing import held
 from perfkit.capture.agent.wrappers import Wrappers
@@ -51,11 +51,11 @@ class Watcher:
         self._optimizer = False
         self.models = Models()
         self.shortage = Shortage(recorder.folder, self.models)
-        self.threads = Threads(lambda: Marks(self.models.path_of))
+        self.threads = WatchedThreads(lambda: ModuleRanges(self.models.path_of))
         self.idle = False
         self._lock = threading.RLock()
-        self._owner = Owner()
-        self._apart: Thread | None = None  # whose request is the step that is recorded now
+        self._owner = StepOwner()
+        self._apart: WatchedThread | None = None  # whose request is the step that is recorded now
         self._pending = False  # a step ends at the next moment that is safe
         self._compilation = Compilation(self.models)
         self._conditions = facts.Conditions()
@@ -63,7 +63,7 @@ class Watcher:
         self._hindered = False  # by a profiler of the program's own, when the steps were ready
         self._patches = Patches()
         self._wrappers = Wrappers(self)
-        self.graphs = Graphs(recorder)
+        self.graphs = GraphCaptures(recorder)
 
     def install(self) -> None:
         """Begin to watch; where the whole program is one step, begin to record it."""
@@ -98,7 +98,7 @@ class Watcher:
 
     # What the program does -----------------------------------------------------------------------------------------
 
-    def called(self, thread: Thread, module: torch.nn.Module, args: Any, kwargs: Any) -> bool:
+    def called(self, thread: WatchedThread, module: torch.nn.Module, args: Any, kwargs: Any) -> bool:
         """An outermost module is called; whether the call is a request that is a step by itself."""
         found = False
 
@@ -124,7 +124,7 @@ class Watcher:
         self._guarded(act)
         return found
 
-    def returned(self, thread: Thread) -> None:
+    def returned(self, thread: WatchedThread) -> None:
         """A request is answered."""
 
         def act() -> None:
@@ -135,7 +135,7 @@ class Watcher:
 
         self._guarded(act)
 
-    def is_apart(self, thread: Thread) -> bool:
+    def is_apart(self, thread: WatchedThread) -> bool:
         """Return whether what the thread calls now is work next to the recorded step: another request."""
         return self._apart is not None and self._apart is not thread
 
@@ -173,7 +173,7 @@ class Watcher:
 
     # Steps ---------------------------------------------------------------------------------------------------------
 
-    def _signal(self, thread: Thread, kind: str, key: Hashable, role: Hashable) -> bool:
+    def _signal(self, thread: WatchedThread, kind: str, key: Hashable, role: Hashable) -> bool:
         """Take a signal; whether a request begins with it that is a step by itself."""
         if captures_graph() or self.recorder.state == DONE:
             return False  # nothing runs now: what is called is written down for replays
@@ -206,7 +206,7 @@ class Watcher:
         self._pending = False
         self._boundary(self.threads.own)
 
-    def _boundary(self, thread: Thread) -> None:
+    def _boundary(self, thread: WatchedThread) -> None:
         state = self.recorder.state
         thread.marks.boundary()
         self.shortage.step_over(self.recorder.result.found)
@@ -218,7 +218,7 @@ class Watcher:
         else:
             thread.marks.begun()
 
-    def _begin_request(self, thread: Thread) -> bool:
+    def _begin_request(self, thread: WatchedThread) -> bool:
         if self._apart is not None:
             return False
         state = self.recorder.state
@@ -243,7 +243,7 @@ class Watcher:
         self._optimizer = self._optimizer or facts.trains()
         return self._optimizer
 
-    def _begin(self, thread: Thread) -> None:
+    def _begin(self, thread: WatchedThread) -> None:
         self.steps.fix()
         if self.steps.waited:
             self.recorder.result.notes.append(facts.NO_OPTIMIZER_STEP)

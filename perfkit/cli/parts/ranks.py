@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from perfkit.cli.parts.output import Wanted
+    from perfkit.cli.parts.output import Destination
     from perfkit.ranks.drawing import Drawing
-    from perfkit.ranks.job import Job
-    from perfkit.ranks.members import Member
+    from perfkit.ranks.job import RankGroup
+    from perfkit.ranks.members import RankTable
     from perfkit.ranks.results import RanksReport
     from perfkit.render.output import Output
     from perfkit.table import KernelTable
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 NAME = "report-ranks"
 
 
-def report_ranks(paths: list[Path], wanted: Wanted) -> list[Path]:
+def report_ranks(paths: list[Path], wanted: Destination) -> list[Path]:
     """Report on the traces of ranks among `paths`, if there are two or more; the other paths, in order.
 
     A folder that is not a run folder means the traces in it.
@@ -51,7 +51,7 @@ def _ranks_among(paths: list[Path]) -> tuple[list[Path], list[Path]]:
     return files, [file for file in files if several.is_of_a_rank(file)] if len(files) > 1 else []
 
 
-def _output(found: RanksReport, job: Job) -> Output:
+def _output(found: RanksReport, job: RankGroup) -> Output:
     from perfkit.ranks.drawing import draw
     from perfkit.render.output import Output
     from perfkit.render.pages import ranks as ranks_page
@@ -64,7 +64,7 @@ def _output(found: RanksReport, job: Job) -> Output:
     return Output(found, lambda form: made, NAME, files, lambda: {"": draw(job).joined()})
 
 
-def _read(paths: list[Path]) -> tuple[list[Member], list[str]]:
+def _read(paths: list[Path]) -> tuple[list[RankTable], list[str]]:
     """The ranks whose traces could be read, and a sentence for each other."""
     from perfkit.cli.parts import shown
     from perfkit.ranks.members import of_table
@@ -98,7 +98,7 @@ def drawn(paths: list[Path]) -> tuple[Drawing, list[str]] | None:
     return draw(job, {member.rank: table for member, table in reversed(read)}), [*problems, *job.said]
 
 
-def _with_table(table: KernelTable) -> tuple[Member, KernelTable]:
+def _with_table(table: KernelTable) -> tuple[RankTable, KernelTable]:
     from perfkit.ranks.members import of_table
 
     return of_table(table), table

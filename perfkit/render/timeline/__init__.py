@@ -22,7 +22,7 @@ import numpy as np
 
 from perfkit.analysis.timeline.lanes import Timeline, timelines
 from perfkit.render.cells import NOTE_LIMIT, clean
-from perfkit.render.timeline.events import CATEGORIES, Events, collect
+from perfkit.render.timeline.events import CATEGORIES, DrawnEvents, collect
 from perfkit.render.timeline.facts import Facts
 
 if TYPE_CHECKING:
@@ -112,7 +112,9 @@ def pack(timeline: Timeline, host: HostTrace | None = None) -> bytes:
     return written(timeline, collect(timeline, host, facts), facts)
 
 
-def written(timeline: Timeline, events: Events, facts: Facts, more: Mapping[str, np.ndarray] | None = None) -> bytes:
+def written(
+    timeline: Timeline, events: DrawnEvents, facts: Facts, more: Mapping[str, np.ndarray] | None = None
+) -> bytes:
     """The events of `timeline` as bytes; `more` are columns of a length of their own."""
     described, fact_columns = facts.finish()
     columns = {**events.columns(), **fact_columns, **(more or {})}

@@ -11,8 +11,8 @@ from typing import Any
 from perfkit import correctness
 from perfkit.errors import OutOfMemory, RunFailed
 from perfkit.run.child import Child
-from perfkit.run.members import Member, Progress
-from perfkit.run.ranks.group import Group
+from perfkit.run.members import Progress, RunningBackend
+from perfkit.run.ranks.group import RankProcesses
 from perfkit.run_folder import Settings, WorkloadFacts
 
 REFERENCE = "eager"
@@ -21,7 +21,7 @@ FROM_EARLIER = (
     "loss were computed again."
 )
 
-Start = Callable[[str, Path, Settings], Child | Group]  # a process: what it is called, the folder of its log
+Start = Callable[[str, Path, Settings], Child | RankProcesses]  # a process: what it is called, the folder of its log
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Reference:
     precision: str
     losses: list[float]
     # The error of eager in one process, for several ranks: they cannot be judged by their own error.
-    standard: correctness.Found | None = None
+    standard: correctness.FirstSteps | None = None
     share: float = 1.0  # of the GPU's memory, that it took at its peak
 
 
@@ -79,7 +79,7 @@ def run_reference(
     return Reference(facts, precision, losses, standard, told["share"])
 
 
-def _computed(child: Child | Group, steps: int, scratch: Path, known: bool, keep: bool) -> dict[str, Any]:
+def _computed(child: Child | RankProcesses, steps: int, scratch: Path, known: bool, keep: bool) -> dict[str, Any]:
     """Return the facts about the reference that is in `scratch` afterwards, an earlier run's where it is the same."""
     key = child.call("reference_key", steps=steps) if keep else ""
     found: dict[str, Any] | None = None
@@ -95,17 +95,17 @@ def _computed(child: Child | Group, steps: int, scratch: Path, known: bool, keep
     return told
 
 
-def _in_one_process(given: Settings, start: Start, folder: Path, scratch: Path) -> correctness.Found:
+def _in_one_process(given: Settings, start: Start, folder: Path, scratch: Path) -> correctness.FirstSteps:
     """Return eager's results in one process, in the precision of the run: their error is the limit of several ranks."""
     settings = given.alone()
     with start("one process", folder, settings) as child:
         child.call("prepare", settings=settings, backend=REFERENCE)
         first = child.call("first_steps", steps=checked_steps(given), reference=str(scratch))
-    found: correctness.Found = first["found"]
+    found: correctness.FirstSteps = first["found"]
     return found
 
 
-def judge(member: Member, eager: Member, reference: Reference, dtype: str) -> None:
+def judge(member: RunningBackend, eager: RunningBackend, reference: Reference, dtype: str) -> None:
     """Hold the member's first steps against the reference, and keep the verdict in its record.
 
     Raises `RunFailed` where eager, by whose error the others are judged, did not come so far.

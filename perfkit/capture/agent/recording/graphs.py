@@ -29,7 +29,7 @@ _SINCE = (12, 6)  # of CUDA: before, a profiler's second session in a process wi
 _MOST = 256  # graphs: a server captures one for each size of a batch
 
 
-class Graphs:
+class GraphCaptures:
     """Records captures until the program's steps are recorded, into files of `recorder`'s folder."""
 
     def __init__(self, recorder: Recorder) -> None:

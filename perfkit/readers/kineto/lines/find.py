@@ -15,7 +15,7 @@ from perfkit.intervals import Union
 from perfkit.readers.columns import Coded, Integers
 from perfkit.readers.intervals import stretches
 from perfkit.readers.kineto.attribution.columns import Placed, place
-from perfkit.readers.kineto.decode.read import Events, read_events
+from perfkit.readers.kineto.decode.read import TraceContent, read_events
 from perfkit.readers.kineto.lines import compiled, facts
 from perfkit.readers.kineto.lines.calling import with_calling
 from perfkit.readers.kineto.lines.join import Lined, Traced, by_other_step, by_own_stacks
@@ -24,10 +24,10 @@ from perfkit.readers.kineto.measure.gpu import at_work
 from perfkit.readers.kineto.measure.stalls import conversions, uploads, waits_of
 
 
-class Lines:
+class TraceLines:
     """The lines of a trace, and how they were found: by its `own` stacks, or by a step of its own, `path`."""
 
-    def __init__(self, events: Events, placed: Placed, path: Path | None) -> None:
+    def __init__(self, events: TraceContent, placed: Placed, path: Path | None) -> None:
         self._events, self._placed = events, placed
         self._bytes: Mapping[int, float] | None = None
         self.problem = ""
@@ -91,7 +91,7 @@ class Lines:
         )
 
 
-def _allocated(events: Events, lined: Lined) -> dict[int, float]:
+def _allocated(events: TraceContent, lined: Lined) -> dict[int, float]:
     """Bytes that each line of a step allocated, by its place in the frames."""
     host, memory = events.host, events.memory
     lanes = {thread: lane for lane, (_, thread) in enumerate(host.lanes)}
