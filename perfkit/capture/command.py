@@ -62,6 +62,7 @@ def _by_ncu(
     options: ncu.NcuOptions, program: Sequence[str], out: Path, show: Show, output: Show, limit_s: float | None
 ) -> Captured:
     from perfkit import readers
+    from perfkit.readers.formats.ncu import FORMAT
 
     progress = ncu.NcuProgress(show)
     with _unfinished(out) as report:
@@ -71,7 +72,7 @@ def _by_ncu(
             raise _renamed(problem, report, out)
         show("reading the report")
         try:
-            table = readers.tables_of(readers.read(report))["profile"]
+            table = FORMAT.described(readers.tables_of(readers.read(report))["profile"], out)
         except PerfkitError as error:
             raise _renamed(problem or error, report, out) from error
         report.replace(out)
@@ -86,6 +87,7 @@ def _by_ncu(
 def _by_nsys(
     options: nsys.NsysOptions, program: Sequence[str], out: Path, show: Show, output: Show, limit_s: float | None
 ) -> Captured:
+    from perfkit.readers.formats.nsys import FORMAT
     from perfkit.readers.nsys.capture import read_export
 
     with _unfinished(out) as report:
@@ -100,7 +102,7 @@ def _by_nsys(
             raise _renamed(problem, report, out)
         show("reading the export")
         try:
-            table = read_export(export)
+            table = FORMAT.described(read_export(export), nsys.export_of(out))
         except PerfkitError as error:
             raise _renamed(problem or error, report, out) from error
         export.replace(nsys.export_of(out))

@@ -17,15 +17,15 @@ import msgspec
 
 from perfkit.errors import InputError
 from perfkit.readers import several
-from perfkit.readers.formats import format_of, kineto
+from perfkit.readers.formats import format_of, kineto, nsys
 from perfkit.readers.sniff import head_of
 from perfkit.run_folder import CEILINGS, KERNELS, MANIFEST, is_run_folder, read_manifest
 
 RUN, TRACE, NCU, NSYS, RANKS = "run", "trace", "ncu", "nsys", "ranks"
 MOST_FOUND = 2000
 MOST_VISITED = 200_000  # files and folders looked at: a logdir that is a whole disk must not stop the page
-_ENDINGS = {".json": TRACE, ".json.gz": TRACE, ".ncu-rep": NCU, ".nsys-rep": NSYS, ".sqlite": NSYS}
-_SURE = (".pt.trace.json", ".pt.trace.json.gz", ".ncu-rep", ".nsys-rep", ".sqlite")  # shown whatever they hold
+_ENDINGS = {TRACE: kineto.FORMAT.endings, NCU: (".ncu-rep",), NSYS: nsys.FORMAT.endings}
+_SURE = (".pt.trace.json", ".pt.trace.json.gz", *_ENDINGS[NCU], *_ENDINGS[NSYS])  # shown whatever they hold
 _MARKS = (b'"traceEvents"', b'"ph"')
 
 
@@ -227,7 +227,7 @@ def _of_a_rank(path: Path, modified: int) -> bool:
 
 def _kind_of_file(path: Path) -> str:
     name = path.name
-    kind = next((kind for ending, kind in _ENDINGS.items() if name.endswith(ending)), "")
+    kind = next((kind for kind, endings in _ENDINGS.items() if name.endswith(endings)), "")
     if name.startswith(".") or not kind or not path.is_file():
         return ""
     return kind if name.endswith(_SURE) or _looks_like_trace(path) else ""
