@@ -97,8 +97,8 @@ class Missing(msgspec.Struct, frozen=True, kw_only=True):
     for_roof: bool
 
 
-class Withheld(msgspec.Struct, frozen=True):
-    """Rows that are not judged by their roof, a step, and why (`perfkit.analysis.roofline.withheld`)."""
+class Excluded(msgspec.Struct, frozen=True):
+    """Rows that are not judged by their roof, a step, and why (`perfkit.analysis.roofline.excluded`)."""
 
     why: str
     count: float
@@ -244,7 +244,7 @@ class BackendReport(msgspec.Struct, kw_only=True):
     hot: list[HotKernel] = []  # of kernels with counted instructions, the most time first
     advice: list[Advice] = []  # NVIDIA's, by kernel
     missing: list[Missing] = []
-    withheld: list[Withheld] = []
+    withheld: list[Excluded] = []
     points: list[RooflinePoint] = []
     symbols: list[Symbol] = []
     losses: list[float] = []

@@ -33,14 +33,14 @@ from perfkit.inductor.work import work_of
 from perfkit.run_folder import Check, DeclaredKernel, Settings
 from perfkit.settings import COMPILE_MODES
 from perfkit.tree.shares import CallSite
-from perfkit.workloads import forms
+from perfkit.workloads import batch_formats
 from perfkit.workloads.choices import not_one_of
 
 if TYPE_CHECKING:
     import torch
 
     from perfkit.backends.parallel import Parallel
-    from perfkit.workloads.forms import Outputs
+    from perfkit.workloads.batch_formats import Outputs
     from perfkit.workloads.interface import Batch, Workload
 
 
@@ -165,7 +165,7 @@ def _with_loss(workload: Workload, model: Callable[..., Any]) -> Callable[[Batch
     """Return one function from a batch to what `model` returns and its loss: no graph ends between the two."""
 
     def evaluated(batch: Batch) -> tuple[Any, Any]:
-        result = forms.called(model, batch)
+        result = batch_formats.called(model, batch)
         return result, workload.loss(result, batch)
 
     return evaluated

@@ -8,7 +8,7 @@ from typing import Any
 
 from perfkit.capture.agent.order import LOADING, WORKER
 from perfkit.hardware.cpu import read_cpu
-from perfkit.readers.kineto.lines.facts import code_of, short, shown
+from perfkit.readers.kineto.lines.line_times import code_of, short, shown
 from perfkit.readers.kineto.lines.stacks import SourceFrame
 
 

@@ -78,14 +78,14 @@ def bench(
         found = [replayed.run(asked, how, wanted, measured)]
         _show(found, out, json_of(as_json, brief))
         return 1 if found[0].wrong else 0
-    subjects = [s for name in operations for s in setup.subjects(name, how.device, blocks, folders)]
+    benchmarks = [s for name in operations for s in setup.benchmarks(name, how.device, blocks, folders)]
     dtypes = setup.names(dtype) or ["fp32"]
-    plans = [setup.plan(subject, sizes, sweep, *wanted, how.device) for subject in subjects]
+    plans = [setup.plan(benchmark, sizes, sweep, *wanted, how.device) for benchmark in benchmarks]
     if out:
         make_folder(out)
     with progress() as say:
         ceilings = None if no_ceilings else _ceilings(how, say)
-        found = [setup.run(s, plan, dtypes, how, ceilings, say) for s, plan in zip(subjects, plans, strict=True)]
+        found = [setup.run(s, plan, dtypes, how, ceilings, say) for s, plan in zip(benchmarks, plans, strict=True)]
     _show(found, out, json_of(as_json, brief))
     return 1 if any(one.wrong for one in found) else 0
 

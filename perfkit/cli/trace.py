@@ -35,7 +35,7 @@ def trace(
     rank that comes last to a collective to those that wait for it.
     """
     from perfkit import readers
-    from perfkit.analysis.timeline.lanes import timelines
+    from perfkit.analysis.timeline.layout import timelines
     from perfkit.cli.parts import ranks
     from perfkit.errors import InputError, UsageError
     from perfkit.render import trace as chrome

@@ -55,7 +55,7 @@ def try_(
     from perfkit.cli.parts.shown import need_torch
     from perfkit.cli.parts.tried import tried
     from perfkit.compare.metrics import VerdictRule
-    from perfkit.tries.turns import TimedCommand
+    from perfkit.tries.interleaved import TimedCommand
 
     need_torch("perfkit try")
     asked, wanted = _asked(patch, before, after, keep), Destination(out, as_json=json_of(as_json, brief))

@@ -11,7 +11,7 @@ import numpy as np
 import perfkit
 from perfkit.analysis import difference
 from perfkit.analysis.results import Interval
-from perfkit.compare import phases, served, side_by_side, waterfall
+from perfkit.compare import phases, side_by_side, waterfall, winners
 from perfkit.compare.metrics import VerdictRule, centre, others, parts, step_test
 from perfkit.compare.results import Comparison, JudgedMetric, Pair, SideResult, TreeLine
 from perfkit.compare.sides import Side
@@ -117,7 +117,7 @@ def _pair(first: Side, second: Side, rule: VerdictRule, one: pd.DataFrame | None
         tested=tested(first, second, rule),
         waterfall=waterfall.waterfall(first.backend, second.backend, steps) if profiled else None,
         exchanges=side_by_side.exchanges(one, other) if one is not None and other is not None and not unknown else [],
-        served=served.served(first, second, rule),
+        served=winners.winners(first, second, rule),
         phases=phases.phases(first, second, rule),
         operators=[] if unknown else changes.operators,
         kernels=[] if unknown else changes.kernels,

@@ -40,7 +40,7 @@ from perfkit.run import memory
 from perfkit.run.child import Child
 from perfkit.run_folder import KERNELS, Settings
 from perfkit.statistics import series
-from perfkit.statistics.turns import PARTS
+from perfkit.statistics.interleaved import PARTS
 from perfkit.statistics.verdicts import Judgement
 
 Progress = Callable[[str, str], None]

@@ -14,7 +14,7 @@ from perfkit.analysis.report.aggregate import UNKNOWN
 from perfkit.compare.iterations import ITERATION, of_phase
 from perfkit.compare.results import JudgedMetric
 from perfkit.compare.sides import LAUNCH, Side, Values
-from perfkit.statistics import turns, verdicts
+from perfkit.statistics import interleaved, verdicts
 from perfkit.statistics.verdicts import Judgement, judge
 from perfkit.tree.places import NOT_PLACED
 
@@ -85,7 +85,7 @@ def differences_of(first: Values, second: Values) -> list[float]:
     such, else by the values."""
     shifts: Iterable[float | None] = [None] * len(first.values)
     if first.steps and second.steps:
-        shifts = map(turns.log_ratio, first.steps, second.steps)
+        shifts = map(interleaved.log_ratio, first.steps, second.steps)
     values = zip(first.values, second.values, shifts, strict=True)
     return [math.log(other) - math.log(one) if shift is None else shift for one, other, shift in values]
 

@@ -109,7 +109,7 @@ class JudgedMetric(msgspec.Struct, frozen=True, kw_only=True):
     judgement: Judgement
 
 
-class ServedPart(msgspec.Struct, frozen=True, kw_only=True):
+class PartWinner(msgspec.Struct, frozen=True, kw_only=True):
     """A part of the model (its repeated layers together) as two sides serve it: each one's kernels, the longest first,
     their time judged, the label of the side that is shown to be faster ("" for none), and why."""
 
@@ -144,7 +144,7 @@ class Pair(msgspec.Struct, frozen=True, kw_only=True):
     tested: list[JudgedMetric]  # passes and families, corrected together; then memory and efficiency
     waterfall: Waterfall | None
     exchanges: list[Exchange]
-    served: list[ServedPart] = []  # of sides that differ in their executors
+    served: list[PartWinner] = []  # of sides that differ in their executors
     phases: list[PhasePair] = []  # of serving engines
     operators: list[PartChange]
     kernels: list[PartChange]

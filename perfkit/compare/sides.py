@@ -19,8 +19,8 @@ import numpy as np
 from perfkit.analysis.report.analyse import analyse, analyse_table
 from perfkit.analysis.report.rows import ceilings_of, in_steps, marked_for, steps_of
 from perfkit.analysis.results import BackendReport, Report
+from perfkit.analysis.roofline.excluded import judge_rows
 from perfkit.analysis.roofline.roof import Judged
-from perfkit.analysis.roofline.withheld import judge_rows
 from perfkit.compare.record import Measurement, RecordedLaunch
 from perfkit.run_folder import TIMED_ALONE, TIMED_APART, BackendRun, Manifest
 from perfkit.statistics import series

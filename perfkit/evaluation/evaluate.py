@@ -20,7 +20,7 @@ from perfkit.evaluation import questions
 from perfkit.evaluation.results import Accuracy, Evaluated, Evaluation, MeanLoss
 from perfkit.kernels import mkl
 from perfkit.run_folder import Settings
-from perfkit.workloads import forms, llmc, loader
+from perfkit.workloads import batch_formats, llmc, loader
 from perfkit.workloads.interface import Workload
 from perfkit.workloads.tokens import SYNTHETIC, StoredTokens
 
@@ -79,7 +79,7 @@ def _losses(backend: str, workload: Workload, task: _Task, name: str, progress: 
     model = workload.build(settings).to(device=settings.device, dtype=dtype).eval()
     program = backends.get(backend).prepare(workload, model, settings)
     for number, (tokens, targets) in enumerate(task.batches(), 1):
-        batch = forms.placed((torch.from_numpy(tokens),), settings.device, dtype)
+        batch = batch_formats.placed((torch.from_numpy(tokens),), settings.device, dtype)
         logits, _ = program.forward(batch)
         assert isinstance(logits, torch.Tensor)
         wanted = torch.from_numpy(targets).to(settings.device).view(-1)

@@ -75,7 +75,7 @@ def assemble(observations: Iterable[Observation], machine: DeviceFacts, measured
     return result
 
 
-SHORTEST_JUDGED_S = 5e-6  # `perfkit.analysis.roofline.withheld`: a launch on a GPU below it is too small
+SHORTEST_JUDGED_S = 5e-6  # `perfkit.analysis.roofline.excluded`: a launch on a GPU below it is too small
 
 
 def unsettled(observations: Iterable[Observation]) -> list[int]:

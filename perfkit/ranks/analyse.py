@@ -11,9 +11,9 @@ import numpy as np
 from perfkit.hardware.collectives.results import sweep_for
 from perfkit.ranks import causes, collectives, headline, late, matching, parts, timed
 from perfkit.ranks.collectives import Roofs
-from perfkit.ranks.job import RankGroup, together
 from perfkit.ranks.late import Lateness
-from perfkit.ranks.members import RankTable
+from perfkit.ranks.rank_group import RankGroup, together
+from perfkit.ranks.rank_table import RankTable
 from perfkit.ranks.results import (
     EQUAL_RANKS,
     Collective,

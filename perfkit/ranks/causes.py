@@ -8,7 +8,7 @@ import numpy as np
 
 from perfkit.analysis.words import number as counted
 from perfkit.analysis.words import operands
-from perfkit.ranks.members import RankTable
+from perfkit.ranks.rank_table import RankTable
 from perfkit.ranks.results import Cause
 from perfkit.units import cropped
 from perfkit.units import text as in_unit

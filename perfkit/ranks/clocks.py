@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from perfkit.ranks.matching import Matched
-from perfkit.ranks.members import RankTable
+from perfkit.ranks.rank_table import RankTable
 from perfkit.ranks.results import RankClock
 
 _MOST = 400  # collectives that a line is drawn through: all pairs of them are looked at

@@ -10,7 +10,7 @@ import numpy as np
 from perfkit.hardware.collectives.formulas import bus_bandwidth
 from perfkit.hardware.collectives.results import CollectiveSweep, sweep_for
 from perfkit.ranks.matching import Matched
-from perfkit.ranks.members import RankTable
+from perfkit.ranks.rank_table import RankTable
 from perfkit.ranks.results import Collective
 from perfkit.ranks.waiting import Waiting
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from perfkit.intervals import Union
 from perfkit.ranks.matching import Matched
-from perfkit.ranks.members import RankTable
+from perfkit.ranks.rank_table import RankTable
 
 _ADJACENT_NS = 50e3  # between two collectives of one stream, the second of which waited for the first
 _AT_ONCE_NS = 100e3  # from the end of a collective to computation that waited for it, also by way of the host

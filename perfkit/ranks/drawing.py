@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from perfkit.ranks import clocks
-from perfkit.ranks.job import RankGroup
-from perfkit.ranks.members import RankTable
+from perfkit.ranks.rank_group import RankGroup
+from perfkit.ranks.rank_table import RankTable
 from perfkit.ranks.results import RankClock
 from perfkit.table import KernelTable, conform
 

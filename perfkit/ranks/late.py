@@ -9,7 +9,7 @@ from math import comb
 import numpy as np
 
 from perfkit.ranks.matching import Matched
-from perfkit.ranks.members import RankTable
+from perfkit.ranks.rank_table import RankTable
 from perfkit.ranks.results import StepInterval
 from perfkit.ranks.waiting import Waiting, per_step
 from perfkit.statistics import estimates

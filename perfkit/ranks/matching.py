@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from perfkit.errors import InputError
-from perfkit.ranks.members import RankTable
+from perfkit.ranks.rank_table import RankTable
 
 # Collectives that end on no rank before the last one has arrived. From others (broadcast, reduce, send, recv) a rank
 # may leave early: their starts show who waits.

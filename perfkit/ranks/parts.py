@@ -8,7 +8,7 @@ import numpy as np
 
 from perfkit.intervals import Union
 from perfkit.ranks.matching import Matched
-from perfkit.ranks.members import RankTable
+from perfkit.ranks.rank_table import RankTable
 from perfkit.ranks.waiting import Waiting
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from perfkit.ranks import delays
 from perfkit.ranks.clocks import on_first
 from perfkit.ranks.matching import Matched
-from perfkit.ranks.members import RankTable
+from perfkit.ranks.rank_table import RankTable
 from perfkit.ranks.results import RankClock
 
 

@@ -9,7 +9,7 @@ from perfkit import units
 from perfkit.analysis.results import BackendReport, Group, Report
 from perfkit.render import sentences
 from perfkit.render.cells import Cell, PageColumn, Table, clean, column_scale, figures, table, words
-from perfkit.render.marks import efficiencies, flags
+from perfkit.render.efficiencies import efficiencies, flags
 from perfkit.render.page import SCREEN, Section
 from perfkit.render.tables import FAULTY, label, spread, step
 from perfkit.run_folder import RankRun

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 
 from perfkit.bench import measure, results, setup
+from perfkit.bench.benchmark import Benchmark
 from perfkit.bench.results import Bench
 from perfkit.bench.run import BenchOptions, last_cache
-from perfkit.bench.subject import Subject
 from perfkit.cost.model import Cost
 from perfkit.errors import RunFailed
 from perfkit.hardware.ceilings import Ceilings
@@ -44,8 +44,8 @@ class Chosen:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RecordedSubject(Subject):
-    """A recorded call as a subject of a benchmark: its arguments are those of the recipe."""
+class RecordedBenchmark(Benchmark):
+    """Benchmark of a recorded call: its arguments are those of the recipe."""
 
     values: Values
 
@@ -141,17 +141,17 @@ def replay(
     say: Callable[[str, str], None],
 ) -> Bench:  # fmt: skip
     """Check and time every way of the chosen call on the device of `options`; `wanted` are ways and languages."""
-    subject, label, notes = _subject(found, chosen, options)
-    planned = setup.BenchPlan(setup.chosen_ways(subject, *wanted), ({},))
-    made = setup.run(subject, planned, [label], options, ceilings, say)
+    benchmark, label, notes = _benchmark(found, chosen, options)
+    planned = setup.BenchPlan(setup.chosen_ways(benchmark, *wanted), ({},))
+    made = setup.run(benchmark, planned, [label], options, ceilings, say)
     made.notes += notes
     made.recorded = recorded(found, chosen, options.device)
     if made.recorded.comparable and made.recorded.ns:
         for row in made.points[0].rows:
             timing = row.warm or row.cold
             row.of_trace = ratio_of_medians(chosen.calls.ns, timing.samples) if timing else None
-        made.recorded.zeros = _time_of(chosen.recipe, contents.zeros(subject.values), options, ceilings)
-        masked = contents.masked(chosen.recipe["operator"], subject.values)
+        made.recorded.zeros = _time_of(chosen.recipe, contents.zeros(benchmark.values), options, ceilings)
+        masked = contents.masked(chosen.recipe["operator"], benchmark.values)
         made.recorded.masked = _time_of(chosen.recipe, masked, options, ceilings) if masked else None
     return made
 
@@ -170,8 +170,8 @@ def _time_of(recipe: Recipe, values: Values, options: BenchOptions, ceilings: Ce
     return median(samples)
 
 
-def _subject(found: FoundOperator, chosen: Chosen, options: BenchOptions) -> tuple[RecordedSubject, str, list[str]]:
-    """The subject, its precision, and notes."""
+def _benchmark(found: FoundOperator, chosen: Chosen, options: BenchOptions) -> tuple[RecordedBenchmark, str, list[str]]:
+    """The benchmark, its precision, and notes."""
     recipe, calls = chosen.recipe, chosen.calls
     with torch.no_grad():
         maker = rebuilt.Maker(options.device, options.seed)
@@ -182,7 +182,7 @@ def _subject(found: FoundOperator, chosen: Chosen, options: BenchOptions) -> tup
     label = _precision(recipe, got, calls, options.device)
     cost = cost_model().cost(call_of(calls.key, found.list_dtype, "tf32" if label == "tf32" else "fp32"))
     terms = _terms(cost, got, values)
-    subject = RecordedSubject(
+    benchmark = RecordedBenchmark(
         name=recipe["operator"].partition("::")[2],
         formula=f"{recipe['operator']}({', '.join(name for name, _, _ in recipe['arguments'])})",
         sizes=(),
@@ -196,7 +196,7 @@ def _subject(found: FoundOperator, chosen: Chosen, options: BenchOptions) -> tup
         growth=lambda sizes: max(1.0, math.sqrt(terms / _TERMS)),
         values=values,
     )
-    return subject, label, [f"The results are not checked: {unchecked}."] if unchecked else []
+    return benchmark, label, [f"The results are not checked: {unchecked}."] if unchecked else []
 
 
 def is_random(recipe: Recipe) -> bool:

@@ -16,12 +16,12 @@ from perfkit.run import tokens
 from perfkit.run.ranks import files
 from perfkit.run.updates import Updates
 from perfkit.run_folder import Settings
-from perfkit.workloads import forms
+from perfkit.workloads import batch_formats
 
 if TYPE_CHECKING:
     import torch
 
-    from perfkit.workloads.forms import Outputs
+    from perfkit.workloads.batch_formats import Outputs
     from perfkit.workloads.interface import Batch, Workload
 
     Step = Callable[[], tuple[Outputs, torch.Tensor | None]]
@@ -84,8 +84,8 @@ class Checking:
     def same_outputs(self, batch: Batch, folder: Path, within: float) -> bool:
         """Return whether outputs and loss of `batch`, the first step's last one, are those in the folder."""
         outputs, loss = cast(AutogradProgram, self.program).evaluated(batch)
-        results = forms.by_name(forms.normal(outputs), correctness.OUTPUTS)
-        results["loss"] = forms.checked_loss(loss)
+        results = batch_formats.by_name(batch_formats.normal(outputs), correctness.OUTPUTS)
+        results["loss"] = batch_formats.checked_loss(loss)
         errors = correctness.errors_against(folder, results)
         return all((error := errors.get(name)) is not None and error <= within for name in results)
 
@@ -105,7 +105,7 @@ class Checking:
     def _results(self, outputs: Outputs, losses: Sequence[float]) -> dict[str, torch.Tensor]:
         import torch
 
-        results = forms.by_name(outputs, correctness.OUTPUTS)
+        results = batch_formats.by_name(outputs, correctness.OUTPUTS)
         if losses:
             results["loss"] = torch.tensor(losses[-1], dtype=torch.float64)
         if self.settings.training:

@@ -33,7 +33,7 @@ import msgspec
 
 from perfkit.cache import cache_dir, locked
 from perfkit.settings import Settings
-from perfkit.workloads import forms
+from perfkit.workloads import batch_formats
 
 if TYPE_CHECKING:
     import torch
@@ -69,7 +69,7 @@ def _digest(settings: Settings, model: torch.nn.Module, batches: Sequence[Any]) 
         digest.update(f"{name} {tensor.requires_grad}".encode())
         _add(digest, tensor)
     for batch in batches:
-        digest.update(repr(forms.mapped(batch, lambda tensor: _add(digest, tensor))).encode())
+        digest.update(repr(batch_formats.mapped(batch, lambda tensor: _add(digest, tensor))).encode())
     return digest.hexdigest()
 
 

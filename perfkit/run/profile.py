@@ -14,7 +14,7 @@ from perfkit import ranges, timing
 from perfkit.backends.interface import Program
 from perfkit.capture.agent import order
 from perfkit.capture.agent.lines.line_step import LineStep
-from perfkit.capture.agent.tracing import held
+from perfkit.capture.agent.tracing import owned_tensors
 from perfkit.capture.agent.tracing import profiler as profilers
 from perfkit.capture.packing import packed, packed_lines
 from perfkit.errors import RunFailed
@@ -133,16 +133,16 @@ class StepRecorder:
 
 
 @contextlib.contextmanager
-def _noting(program: Program) -> Iterator[held.HeldTensors]:
+def _noting(program: Program) -> Iterator[owned_tensors.OwnedTensors]:
     """Note what the program holds each time that an optimizer of PyTorch's is about to step, while the block runs."""
     from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-    notes = held.HeldTensors()
+    notes = owned_tensors.OwnedTensors()
 
     def note(optimizer: Any, _args: Any, _kwargs: Any) -> None:
         if ranges.listening():
             model = program.model
-            notes.note(held.named(dict(model.named_parameters()), dict(model.named_buffers()), [optimizer]))
+            notes.note(owned_tensors.named(dict(model.named_parameters()), dict(model.named_buffers()), [optimizer]))
 
     handle = register_optimizer_step_pre_hook(note)
     try:

@@ -33,8 +33,8 @@ from perfkit.hardware import identity, store
 from perfkit.hardware.ceilings import Ceilings, to_json
 from perfkit.hardware.cpu import read_cpu
 from perfkit.run import counters, memory
+from perfkit.run.backends import LOG, Progress, RunningBackend, guarded, together
 from perfkit.run.child import Child
-from perfkit.run.members import LOG, Progress, RunningBackend, guarded, together
 from perfkit.run.ranks.group import RankProcesses, processes
 from perfkit.run.ranks.hosts import THREADS, threads
 from perfkit.run.ranks.meeting import Meeting
@@ -42,7 +42,7 @@ from perfkit.run.ranks.rendezvous import Rendezvous
 from perfkit.run.stages.nsight import add_nsight
 from perfkit.run.stages.profiling import finish
 from perfkit.run.stages.reference import REFERENCE, Reference, checked_steps, judge, run_reference
-from perfkit.run.stages.turns import time_in_turns
+from perfkit.run.stages.timing import time_in_turns
 from perfkit.run_folder import (
     TIMED_ALONE,
     TIMED_APART,

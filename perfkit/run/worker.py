@@ -31,12 +31,12 @@ from perfkit.run.one_layer import keep_one_layer
 from perfkit.run.ranks import files
 from perfkit.run_folder import GENERATED, KERNELS, Settings, WorkloadFacts, write_whole
 from perfkit.settings import HELD_IN
-from perfkit.workloads import forms
+from perfkit.workloads import batch_formats
 
 if TYPE_CHECKING:
     import torch
 
-    from perfkit.workloads.forms import Outputs
+    from perfkit.workloads.batch_formats import Outputs
     from perfkit.workloads.interface import Batch, Workload
 
 
@@ -292,11 +292,11 @@ class Worker:
         settings = self.settings
         count = settings.grad_accumulation if settings.training else 1
         made = (self.workload.batch(settings, step * count + i) for i in range(count))
-        return [forms.placed(self._share(batch), settings.device, self._dtype) for batch in made]
+        return [batch_formats.placed(self._share(batch), settings.device, self._dtype) for batch in made]
 
     def _share(self, batch: Batch) -> Batch:
         rank, ranks = self.ranks.rank, self.ranks.size
-        return forms.share(batch, rank, ranks, self.settings.batch_size) if ranks > 1 else batch
+        return batch_formats.share(batch, rank, ranks, self.settings.batch_size) if ranks > 1 else batch
 
     def reset_peak_memory(self) -> None:
         """Begin a new peak: what came before (building, checking) does not count."""

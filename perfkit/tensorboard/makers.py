@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from perfkit.errors import InputError
-from perfkit.ranks import beside
+from perfkit.ranks import link_context
 from perfkit.ranks.analyse import of_job
 from perfkit.ranks.drawing import draw
-from perfkit.ranks.job import together
-from perfkit.ranks.members import of_table
+from perfkit.ranks.rank_group import together
+from perfkit.ranks.rank_table import of_table
 from perfkit.readers import read, tables_of
 from perfkit.readers.kineto.recorded import host_traces, memory_of
 from perfkit.readers.run import Run
@@ -93,7 +93,7 @@ class Makers:
         task.stage = "comparing the ranks"
         job = together(found)
         run = place.path.parent if len(place.files) > len(files) else None
-        report = of_job(job, problems, beside.roofs(found, run), beside.environment(run))
+        report = of_job(job, problems, link_context.roofs(found, run), link_context.environment(run))
         return _sized(ranks_page.encoded(ranks_page.page(report), draw(job)))
 
     def timeline(self, place: LogdirFiles, backend: str, task: Task) -> tuple[bytes, int]:

@@ -24,10 +24,10 @@ from perfkit.hardware.cpu import read_cpu
 from perfkit.hardware.gpu import gpu_names
 from perfkit.hardware.identity import fingerprint, version_of
 from perfkit.statistics import verdicts
+from perfkit.tries.interleaved import MeasuredSides
 from perfkit.tries.printed import RIGHT, WRONG
 from perfkit.tries.results import ACCEPT, CANNOT_TELL, REJECT, Try
 from perfkit.tries.trees import SourceChange
-from perfkit.tries.turns import MeasuredSides
 
 
 def made(

@@ -20,9 +20,9 @@ from perfkit.errors import PerfkitError, RunFailed
 from perfkit.run.child import Child
 from perfkit.run.stages.reference import REFERENCE, Reference, checked_steps, run_reference
 from perfkit.run_folder import Correctness, Settings
+from perfkit.tries.interleaved import MeasuredSides, Progress
 from perfkit.tries.printed import RIGHT, UNKNOWN, WRONG, Checked
 from perfkit.tries.trees import Tree
-from perfkit.tries.turns import MeasuredSides, Progress
 
 
 @dataclass(frozen=True)

@@ -19,10 +19,10 @@ from perfkit.compare.gate import check, parse
 from perfkit.compare.judge import compare, incomparable
 from perfkit.compare.metrics import VerdictRule
 from perfkit.compare.results import Comparison, Waterfall
-from perfkit.compare.served import Amounts, why
 from perfkit.compare.side_by_side import exchanges
 from perfkit.compare.sides import LAUNCH, Side, Values
 from perfkit.compare.waterfall import waterfall
+from perfkit.compare.winners import Amounts, why
 from perfkit.render.pages.compare import render_markdown, render_text
 from perfkit.statistics.verdicts import BETTER, UNKNOWN, WORSE
 from tests.support.analysis.examples import backend, run

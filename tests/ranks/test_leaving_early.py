@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from perfkit.ranks.analyse import of_job
-from perfkit.ranks.job import RankGroup, together
-from perfkit.ranks.members import of_table
+from perfkit.ranks.rank_group import RankGroup, together
+from perfkit.ranks.rank_table import of_table
 from perfkit.readers import read
 from tests.support.readers.traces import Event, mark, op, write
 

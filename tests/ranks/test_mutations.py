@@ -11,7 +11,7 @@ import pytest
 
 from perfkit.errors import InputError
 from perfkit.ranks.analyse import analyse
-from perfkit.ranks.members import RankTable
+from perfkit.ranks.rank_table import RankTable
 from tests.ranks.test_stragglers import DELAYED, EARLY, with_buckets
 from tests.support.ranks.simulated import job
 

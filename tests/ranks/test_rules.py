@@ -6,7 +6,7 @@ import pytest
 
 from perfkit import readers
 from perfkit.hardware.collectives.results import CollectiveSweep, SizeTime
-from perfkit.ranks import members
+from perfkit.ranks import rank_table
 from perfkit.ranks.analyse import analyse
 from perfkit.ranks.rules import RULES
 from perfkit.render import page
@@ -192,7 +192,7 @@ def test_slow_links_are_held_against_the_roof_of_each_size():
 )
 def test_real_ranks_have_these_findings_and_no_others(samples, kind, expected, late):
     folder = samples / "kineto" / "ranks"
-    ranks = [members.of_table(readers.read(folder / f"{kind}.rank{r}.json.gz")) for r in (0, 1)]
+    ranks = [rank_table.of_table(readers.read(folder / f"{kind}.rank{r}.json.gz")) for r in (0, 1)]
     report = analyse(ranks)
     assert found(report).keys() == expected
     saved = {what.name: what.saves_ns for what in report.what_ifs}

@@ -7,7 +7,7 @@ import pytest
 
 from perfkit.ranks import causes
 from perfkit.ranks.analyse import analyse
-from perfkit.ranks.members import RankTable
+from perfkit.ranks.rank_table import RankTable
 from tests.support.ranks import streams
 from tests.support.ranks.simulated import KERNEL_NS, LAYERS, job
 

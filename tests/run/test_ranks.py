@@ -18,7 +18,7 @@ from perfkit.run.ranks.meeting import Meeting
 from perfkit.run.session import Session
 from perfkit.run_folder import KERNELS, Check, RankRun, Settings, read_manifest
 from perfkit.table import KernelTable
-from perfkit.workloads import forms, loader
+from perfkit.workloads import batch_formats, loader
 from perfkit.workloads.settings import resolve_settings
 
 SMALL = Path(__file__).parents[1] / "support" / "run" / "small.py"
@@ -261,13 +261,13 @@ def test_a_share_of_a_batch_is_of_its_samples_alone():
     import torch
 
     batch = {"x": torch.arange(8).view(4, 2), "scale": torch.ones(3), "pair": (torch.arange(4), "name")}
-    second = forms.share(batch, 1, 2, 4)
+    second = batch_formats.share(batch, 1, 2, 4)
     assert second["x"].tolist() == [[4, 5], [6, 7]] and second["scale"].shape == (3,)
     assert second["pair"][0].tolist() == [2, 3] and second["pair"][1] == "name"
     with pytest.raises(InputError, match="cannot divide"):
-        forms.share(batch, 0, 3, 4)
+        batch_formats.share(batch, 0, 3, 4)
     with pytest.raises(InputError, match="cannot divide"):
-        forms.share(torch.ones(5), 0, 2, 4)
+        batch_formats.share(torch.ones(5), 0, 2, 4)
 
 
 def test_of_several_ranks_the_worst_counts():

@@ -15,10 +15,10 @@ import msgspec
 import pytest
 
 from perfkit.errors import OutOfMemory, RunFailed, UsageError
+from perfkit.run.backends import RunningBackend, together
 from perfkit.run.child import Child
-from perfkit.run.members import RunningBackend, together
 from perfkit.run.session import Session
-from perfkit.run.stages.turns import shares
+from perfkit.run.stages.timing import shares
 from perfkit.run_folder import TIMED_APART, BackendRun, Settings, read_manifest
 from perfkit.table import KernelTable
 from tests.support.interrupts import hear_interrupts

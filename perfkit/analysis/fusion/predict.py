@@ -23,9 +23,9 @@ from perfkit.analysis.fusion.eager import NEXT_TO_NOTHING, EagerMachine
 from perfkit.analysis.fusion.kernels import check, error
 from perfkit.analysis.fusion_results import FusedKernel, Fusion, FusionGroup, FusionPart
 from perfkit.analysis.results import BackendReport
+from perfkit.analysis.roofline.excluded import TOO_SHORT_NS
 from perfkit.analysis.roofline.memory import passing
 from perfkit.analysis.roofline.roof import Booleans, Reals
-from perfkit.analysis.roofline.withheld import TOO_SHORT_NS
 from perfkit.analysis.rules import Case
 from perfkit.analysis.rules.chains import GENERATED, Chain, called, chains, on_complex
 

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from perfkit.analysis.results import Group, Withheld
+from perfkit.analysis.results import Excluded, Group
+from perfkit.analysis.roofline.excluded import EXCLUDED
 from perfkit.analysis.roofline.roof import BOUNDS, DATASHEET, Booleans, Integers, Judged, Reals
-from perfkit.analysis.roofline.withheld import WITHHELD
 from perfkit.columns import Coded, factorize
 from perfkit.profile_names import PASSES
 from perfkit.tree.nodes import NO_OPERATOR
@@ -24,7 +24,7 @@ from perfkit.tree.places import NOT_PLACED, Places
 
 _QUANTITIES = (
     "count", "time", "flop", "flop_time", "bytes", "bytes_time", "both_flop", "both_bytes",
-    "roof", "judged_time", "headroom", "above_time", "above_excess", "helped_time", "fused_time", *WITHHELD,
+    "roof", "judged_time", "headroom", "above_time", "above_excess", "helped_time", "fused_time", *EXCLUDED,
 )  # fmt: skip
 # A group is flagged where rows above their roof take this share of its time, or lift its efficiency by this much: a few
 # calls that a clock misread, or one small kernel among many, do not make the sum doubtful.
@@ -49,7 +49,7 @@ class LabelledRows:
     names: Coded | list[str]
     short_names: Coded | list[str]
     shapes: Coded | list[str]
-    withheld: dict[str, Booleans] = field(default_factory=dict)
+    excluded: dict[str, Booleans] = field(default_factory=dict)
 
     @property
     def total_ns(self) -> float:
@@ -148,7 +148,7 @@ def _weights(rows: LabelledRows) -> list[Reals]:
         _where(bytes_known, j.bytes), _where(bytes_known, j.time), _where(both, j.flop), _where(both, j.bytes),
         _where(judged, j.roof), _where(judged, j.time), _where(judged, j.headroom), _where(j.above, j.time),
         _where(j.above, j.roof - j.time), _where(j.helped, j.time), np.zeros(len(j.time)),
-        *(_where(rows.withheld[why], j.time) if why in rows.withheld else np.zeros(len(j.time)) for why in WITHHELD),
+        *(_where(rows.excluded[why], j.time) if why in rows.excluded else np.zeros(len(j.time)) for why in EXCLUDED),
     ]  # fmt: skip
 
 
@@ -188,8 +188,8 @@ def group_of(key: str, line: Reals, rows: LabelledRows, **labels: Any) -> Group:
         bound=BOUNDS[int(np.argmax(by_bound))] if judged and by_bound.any() else "",
         ceiling=rows.judged.ceilings[int(np.argmax(by_ceiling))] if judged and by_ceiling.any() else "",
         datasheet=any(ns > 0 and DATASHEET in rows.judged.ceilings[i] for i, ns in enumerate(by_ceiling.tolist())),
-        withheld_ns=sum(q[why] for why in WITHHELD) * per_step,
-        withheld=max(WITHHELD, key=q.__getitem__) if any(q[why] for why in WITHHELD) else "",
+        withheld_ns=sum(q[why] for why in EXCLUDED) * per_step,
+        withheld=max(EXCLUDED, key=q.__getitem__) if any(q[why] for why in EXCLUDED) else "",
         above_roof=_doubtful(q),
         above_ns=q["above_time"] * per_step,
         above_kernels=[rows.above_by_name[i][0] for i in np.argsort(-by_name, kind="stable") if by_name[i] > 0],
@@ -271,14 +271,14 @@ def _call_group(rows: LabelledRows, line: Reals, example: int) -> Group:
     return group_of(rows.short_names[example], line, rows, **labels)
 
 
-def withheld(rows: LabelledRows) -> list[Withheld]:
+def excluded(rows: LabelledRows) -> list[Excluded]:
     """Return the number of rows that are not judged, and their time, by reason."""
     found = []
-    for why, mask in rows.withheld.items():
+    for why, mask in rows.excluded.items():
         if mask.any():
             ns = float(rows.judged.time[mask].sum())
             per_step = 1.0 / max(rows.steps, 1)
-            found.append(Withheld(why, float(mask.sum()) * per_step, ns * per_step, _ratio(ns, rows.total_ns) or 0.0))
+            found.append(Excluded(why, float(mask.sum()) * per_step, ns * per_step, _ratio(ns, rows.total_ns) or 0.0))
     return found
 
 

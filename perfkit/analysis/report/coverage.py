@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from perfkit import units
-from perfkit.analysis.report.aggregate import LabelledRows, withheld
+from perfkit.analysis.report.aggregate import LabelledRows, excluded
 from perfkit.analysis.results import Coverage
+from perfkit.analysis.roofline.excluded import EXCHANGED, HELPER, OVER_LINK, TOO_SMALL, UNCOUNTED
 from perfkit.analysis.roofline.roof import BOUNDS, L2, Booleans
-from perfkit.analysis.roofline.withheld import EXCHANGED, HELPER, OVER_LINK, TOO_SMALL, UNCOUNTED
 from perfkit.analysis.source import NCU, NSYS, RUN, TRACE
 from perfkit.analysis.step_results import Gap
 from perfkit.analysis.words import capital, number, percent
@@ -69,7 +69,7 @@ def _not_judged(rows: LabelledRows, kind: str) -> str:
     said = [
         f"{number(w.count)} kernel call{'' if w.count == 1 else 's'} ({units.text(w.time_ns, 'ns')}, "
         f"{percent(w.share)} of the kernel time) {'is' if w.count == 1 else 'are'} {_WHY[w.why]}"
-        for w in withheld(rows)
+        for w in excluded(rows)
     ]
     return capital("; ".join(said)) if said else ""
 

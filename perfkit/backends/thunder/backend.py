@@ -7,7 +7,7 @@ How it is called, and why so:
   every call.
 - The model returns outputs and loss, and only the loss is differentiated: autograd hands the trace zeros for the
   outputs' gradient, and Thunder adds them, as it does for any model that returns both (thunder-llmc does not:
-  `executor.absent`).
+  `executor.none_gradients`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from perfkit.run_folder import Settings, Symbol
 if TYPE_CHECKING:
     import torch
 
-    from perfkit.workloads.forms import Outputs
+    from perfkit.workloads.batch_formats import Outputs
     from perfkit.workloads.interface import Batch, Workload
 
 _LONGEST = 200  # characters of Thunder's message in a sentence; the log has all
@@ -49,7 +49,7 @@ class Traces:
     @property
     def executed(self) -> dict[str, Any]:
         """The traces that run, without perfkit's marks, by the direction; no backward for inference."""
-        from perfkit.backends.thunder.marks import without_marks
+        from perfkit.backends.thunder.line_ranges import without_marks
 
         traces = {"forward": without_marks(self.computation[-1])}
         return traces | {"backward": without_marks(self.backward[-1])} if self.backward else traces
@@ -97,10 +97,10 @@ class ThunderProgram(AutogradProgram):
         transforms: Sequence[Any] = (),
     ) -> None:
         thunder = support.load()
-        from perfkit.backends.thunder.marks import LineMarks
+        from perfkit.backends.thunder.line_ranges import LineRanges
 
         self._modules = ModulePaths(model)
-        call = thunder.jit(model, executors=executors, transforms=[*transforms, LineMarks(self._modules)])
+        call = thunder.jit(model, executors=executors, transforms=[*transforms, LineRanges(self._modules)])
         if settings.in_group:
             made = TRACED[settings.parallel](workload, call, settings)
             super().__init__(workload, model, made.call, made.optimizer, parallel=made)
@@ -110,7 +110,7 @@ class ThunderProgram(AutogradProgram):
         if settings.generate:
             # One for each: a cache of two would try the prompt's call as a token's first, and a check that fails writes
             # the cache's numbers into a message (30 ms of a step with four layers on a CPU; on a GPU a wait a number).
-            marked = [*transforms, LineMarks(self._modules, self._lines_of_prefill)]
+            marked = [*transforms, LineRanges(self._modules, self._lines_of_prefill)]
             token = thunder.jit(model, executors=executors, transforms=marked)
             self._compiled = {generation.PREFILL: TracedCallable(call), generation.DECODE: TracedCallable(token)}
             self.generating = generation.calls(call)[0], generation.calls(token)[1]
@@ -173,14 +173,14 @@ class ThunderProgram(AutogradProgram):
         return self._text(self._compiled)
 
     def _lines_of_prefill(self) -> int:
-        from perfkit.backends.thunder.marks import BETWEEN
+        from perfkit.backends.thunder.line_ranges import BETWEEN
 
         self._compiled[generation.PREFILL].look(training=False)  # it was traced in the step that traces decode
         return len((self._text([generation.PREFILL]) + BETWEEN).splitlines())
 
     def _text(self, names: Iterable[str]) -> str:
         """The executed traces of the compiled callables of these names, one after the other."""
-        from perfkit.backends.thunder.marks import BETWEEN, as_text
+        from perfkit.backends.thunder.line_ranges import BETWEEN, as_text
 
         found = {name: traces.executed for name in names if (traces := self._compiled[name].traces)}
         return BETWEEN.join(as_text(traces, name) for name, traces in found.items())

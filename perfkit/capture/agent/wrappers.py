@@ -20,8 +20,8 @@ from perfkit.capture.agent.around import End, Observer, apart, around, compiling
 from perfkit.capture.agent.patches import OptimizerSteps, Patches
 from perfkit.capture.agent.recording.recorder import DONE, RECORDING, WARMING
 from perfkit.capture.agent.steps.ends import CALL, COMPILED, ITERATION, MARK, OPTIMIZER, REPLAY
+from perfkit.capture.agent.steps.rounds import key_of, role_of
 from perfkit.capture.agent.steps.threads import WatchedThread
-from perfkit.capture.agent.steps.turns import key_of, role_of
 from perfkit.engines import iteration_of
 
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from perfkit.cli.parts.output import Destination
     from perfkit.ranks.drawing import Drawing
-    from perfkit.ranks.job import RankGroup
-    from perfkit.ranks.members import RankTable
+    from perfkit.ranks.rank_group import RankGroup
+    from perfkit.ranks.rank_table import RankTable
     from perfkit.ranks.results import RanksReport
     from perfkit.render.output import Output
     from perfkit.table import KernelTable
@@ -33,12 +33,12 @@ def report_ranks(paths: list[Path], wanted: Destination) -> list[Path]:
             print(f"Not compared with other ranks: {problem}", file=sys.stderr)
         return files
     from perfkit.cli.parts.output import put
-    from perfkit.ranks import beside
+    from perfkit.ranks import link_context
     from perfkit.ranks.analyse import of_job
-    from perfkit.ranks.job import together
+    from perfkit.ranks.rank_group import together
 
-    job, run = together(members), beside.run_of(members)
-    found = of_job(job, problems, beside.roofs(members, run), beside.environment(run))
+    job, run = together(members), link_context.run_of(members)
+    found = of_job(job, problems, link_context.roofs(members, run), link_context.environment(run))
     put(_output(found, job), replace(wanted, name=NAME))
     return [file for file in files if file not in ranks]
 
@@ -67,7 +67,7 @@ def _output(found: RanksReport, job: RankGroup) -> Output:
 def _read(paths: list[Path]) -> tuple[list[RankTable], list[str]]:
     """The ranks whose traces could be read, and a sentence for each other."""
     from perfkit.cli.parts import shown
-    from perfkit.ranks.members import of_table
+    from perfkit.ranks.rank_table import of_table
     from perfkit.readers import several
 
     with shown.progress() as say:
@@ -82,7 +82,7 @@ def drawn(paths: list[Path]) -> tuple[Drawing, list[str]] | None:
     from perfkit.cli.parts import shown
     from perfkit.errors import InputError
     from perfkit.ranks.drawing import draw
-    from perfkit.ranks.job import together
+    from perfkit.ranks.rank_group import together
     from perfkit.readers import several
 
     _, ranks = _ranks_among(paths)
@@ -99,6 +99,6 @@ def drawn(paths: list[Path]) -> tuple[Drawing, list[str]] | None:
 
 
 def _with_table(table: KernelTable) -> tuple[RankTable, KernelTable]:
-    from perfkit.ranks.members import of_table
+    from perfkit.ranks.rank_table import of_table
 
     return of_table(table), table

@@ -27,10 +27,10 @@ def output_of(source: Run | KernelTable, path: Path, as_job: bool = True) -> Out
     from perfkit.table import KernelTable
 
     if as_job and not isinstance(source, KernelTable):
-        from perfkit.cli.parts import jobs
+        from perfkit.cli.parts import rank_groups
 
-        if job := jobs.of(source):
-            return jobs.output_of(job)
+        if job := rank_groups.of(source):
+            return rank_groups.output_of(job)
     report = analyse_any(source, path)
     return of_report(report, lambda: tables_of(source), lambda: answers(report, source))
 

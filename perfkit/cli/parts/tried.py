@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from perfkit.cli.parts.output import Destination
     from perfkit.compare.metrics import VerdictRule
     from perfkit.compare.stopping import StoppingRule
+    from perfkit.tries.interleaved import Progress, TimedCommand
     from perfkit.tries.results import Try
     from perfkit.tries.trees import SideNames, SourceChange, Tree
-    from perfkit.tries.turns import Progress, TimedCommand
     from perfkit.tries.workload import TriedWorkload
 
 
@@ -72,7 +72,7 @@ def _measured(
 ) -> Try:
     """Measure both sides and decide."""
     from perfkit.errors import UsageError
-    from perfkit.tries import decide, turns, workload
+    from perfkit.tries import decide, interleaved, workload
 
     run = _of_run(program.command)
     if run is None and shutil.which(sides[0].moved(program.command[0])) is None:
@@ -85,7 +85,7 @@ def _measured(
             watched = [str(place / file) for side in sides for place in (side.original, side.root)
                        for file in change.files if file.endswith(".py")]  # fmt: skip
             order = dataclasses.replace(program.order, watched=tuple(dict.fromkeys(watched)))
-            measured = turns.measure(dataclasses.replace(program, order=order), sides, plan, Path(place), say)
+            measured = interleaved.measure(dataclasses.replace(program, order=order), sides, plan, Path(place), say)
     return decide.made(program.command, change, measured, plan, rule, number)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from perfkit.content import load_content_module
 from perfkit.errors import RunFailed, Unavailable
-from perfkit.kernels.cuda import early
+from perfkit.kernels.cuda import dependent_launch
 from perfkit.kernels.cuda.availability import unavailable
 from perfkit.kernels.cuda.build import Cubin, cubin
 from perfkit.kernels.cuda.host import Argument, GpuLimits, Host, HostFunction, HostLaunch, record
@@ -126,8 +126,8 @@ class _CompiledLaunches:
             arguments = constants.copy()
             for position, place in places:
                 arguments[position] = values[place]
-            if may_be_early and early.allowed():
-                early.launch(kernel.ptr, grid, block[0], shared, stream.ptr, arguments)
+            if may_be_early and dependent_launch.allowed():
+                dependent_launch.launch(kernel.ptr, grid, block[0], shared, stream.ptr, arguments)
             else:
                 kernel(grid, block, arguments, shared_mem=shared, stream=stream)
 

@@ -16,7 +16,7 @@ from perfkit.hardware.collectives.results import CollectiveSweep, sweep_for
 from perfkit.intervals import Union
 from perfkit.ranks import collectives
 from perfkit.ranks.matching import Matched
-from perfkit.ranks.members import RankTable
+from perfkit.ranks.rank_table import RankTable
 from perfkit.ranks.results import RanksFinding, RanksReport
 from perfkit.ranks.waiting import Waiting
 

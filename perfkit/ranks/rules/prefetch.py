@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from perfkit.ranks.members import RankTable
+from perfkit.ranks.rank_table import RankTable
 from perfkit.ranks.results import RanksFinding
 from perfkit.ranks.rules.base import SEVERAL_GPUS, RanksCase, RanksRule
 from perfkit.units import text

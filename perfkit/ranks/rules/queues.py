@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 
 from perfkit.analysis.results import Unjudged
-from perfkit.ranks.members import RankTable
+from perfkit.ranks.rank_table import RankTable
 from perfkit.ranks.results import RanksFinding
 from perfkit.ranks.rules.base import SEVERAL_GPUS, RanksCase, RanksRule
 from perfkit.units import text

@@ -14,7 +14,7 @@ from perfkit.compare.results import (
     Exchange,
     JudgedMetric,
     Pair,
-    ServedPart,
+    PartWinner,
     SideResult,
     TreeLine,
     WaterfallLine,
@@ -288,7 +288,7 @@ def _served(pair: Pair, about: str, limit: int | None) -> Table:
     )  # fmt: skip
 
 
-def _part(exchange: Exchange | ServedPart) -> str:
+def _part(exchange: Exchange | PartWinner) -> str:
     return " · ".join(filter(None, (exchange.pass_, exchange.module, exchange.operator)))
 
 

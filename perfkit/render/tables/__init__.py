@@ -8,7 +8,7 @@ from perfkit import units
 from perfkit.analysis.results import BackendReport, Group, Interval, ModuleNode, Report
 from perfkit.analysis.roofline_results import RoofLine
 from perfkit.render.cells import Cell, PageColumn, Table, clean, figures, in_part, table, words
-from perfkit.render.marks import efficiencies, notes
+from perfkit.render.efficiencies import efficiencies, notes
 from perfkit.render.sentences import used_roofs
 
 FAULTY = ("wrong", "failed")

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfkit import profile_names
-from perfkit.analysis.timeline.facts import Column
-from perfkit.analysis.timeline.lanes import OPERATOR, PASS, STEP, Slice, SliceColumns, Timeline
+from perfkit.analysis.timeline.layout import OPERATOR, PASS, STEP, Slice, SliceColumns, Timeline
+from perfkit.analysis.timeline.properties import Column
 from perfkit.render.cells import clean
-from perfkit.render.timeline.facts import Facts
+from perfkit.render.timeline.fact_columns import FactColumns
 
 if TYPE_CHECKING:
     from perfkit.readers.kineto.recorded import HostTrace
@@ -81,7 +81,7 @@ class DrawnEvents:
         return self._columns
 
 
-def collect(timeline: Timeline, host: HostTrace | None, facts: Facts) -> DrawnEvents:
+def collect(timeline: Timeline, host: HostTrace | None, facts: FactColumns) -> DrawnEvents:
     """The events of `timeline`, and of `host` where it is the trace that the table was made of."""
     events = DrawnEvents()
     rows = rows_of(
@@ -117,7 +117,7 @@ def kind_of_lane(name: str) -> str:
     return "thread" if " thread " in f" {name} " else "stream"
 
 
-def rows_of(rows: SliceColumns, events: DrawnEvents, facts: Facts) -> EventColumns:
+def rows_of(rows: SliceColumns, events: DrawnEvents, facts: FactColumns) -> EventColumns:
     """The rows of a kernel table as a part of the timeline; `facts` takes their columns."""
     n = len(rows.lane)
     family, passes = (rows.facts.get(name, [None] * n) for name in ("family", "pass"))
@@ -141,7 +141,7 @@ def _kinds(kinds: list[str]) -> np.ndarray:
     return np.array([_CODE.get(kind, _CODE["other"]) for kind in kinds], np.uint8)
 
 
-def spans_of(spans: list[Slice], events: DrawnEvents, facts: Facts) -> EventColumns:
+def spans_of(spans: list[Slice], events: DrawnEvents, facts: FactColumns) -> EventColumns:
     """Steps and, a row lower, passes: few, so they come as slices."""
     known = dict.fromkeys(name for s in spans for name in s.facts)
     columns: dict[str, Column] = {name: [s.facts.get(name) for s in spans] for name in known}

@@ -8,7 +8,7 @@ from functools import partial
 from perfkit.capture.nsight import joining
 from perfkit.errors import PerfkitError, Unavailable
 from perfkit.run import counters
-from perfkit.run.members import Progress, RunningBackend
+from perfkit.run.backends import Progress, RunningBackend
 from perfkit.run_folder import KERNELS, Settings
 
 

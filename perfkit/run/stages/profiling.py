@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from perfkit.run.members import RunningBackend, guarded
+from perfkit.run.backends import RunningBackend, guarded
 from perfkit.run_folder import Settings
 
 PROFILED_STEPS = 2

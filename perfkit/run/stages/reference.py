@@ -10,8 +10,8 @@ from typing import Any
 
 from perfkit import correctness
 from perfkit.errors import OutOfMemory, RunFailed
+from perfkit.run.backends import Progress, RunningBackend
 from perfkit.run.child import Child
-from perfkit.run.members import Progress, RunningBackend
 from perfkit.run.ranks.group import RankProcesses
 from perfkit.run_folder import Settings, WorkloadFacts
 

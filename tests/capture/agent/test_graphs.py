@@ -16,7 +16,7 @@ from perfkit.capture.agent.patches import Patches
 from perfkit.capture.agent.recording import graphs as module
 from perfkit.capture.agent.recording.graphs import GraphCaptures
 from perfkit.capture.agent.recording.recorder import RECORDING, Recorder
-from perfkit.capture.agent.steps.turns import key_of
+from perfkit.capture.agent.steps.rounds import key_of
 
 
 class Graph:

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import pytest
 
 from perfkit.capture.agent.steps.ends import CALL, MARK, OPTIMIZER, REPLAY, StepFinder
+from perfkit.capture.agent.steps.rounds import is_gone, key_of
 from perfkit.capture.agent.steps.threads import StepOwner
-from perfkit.capture.agent.steps.turns import is_gone, key_of
 
 
 def boundaries(finder, signals):

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from perfkit.ranks.members import RankTable
+from perfkit.ranks.rank_table import RankTable
 
 LAYERS, STEPS = 4, 12
 KERNEL_NS, COPY_NS, HOST_NS, OWN_NS = 1.5e6, 0.2e6, 0.1e6, 0.4e6

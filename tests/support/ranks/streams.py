@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from perfkit.ranks.members import RankTable
+from perfkit.ranks.rank_table import RankTable
 
 COMPUTE, TALK = 7, 17
 Kernel = dict[str, Any]

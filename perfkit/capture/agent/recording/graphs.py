@@ -20,7 +20,7 @@ from perfkit import profile_names, ranges
 from perfkit.capture.agent.order import GRAPH
 from perfkit.capture.agent.patches import Patches
 from perfkit.capture.agent.recording.recorder import WARMING, Recorder, other_profiler
-from perfkit.capture.agent.steps.turns import key_of
+from perfkit.capture.agent.steps.rounds import key_of
 from perfkit.capture.agent.tracing import profiler as profilers
 
 _COMPILER = "torch._inductor."

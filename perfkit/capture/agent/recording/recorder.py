@@ -26,7 +26,7 @@ from perfkit.capture.agent.order import TRACE, Order, ProcessResult
 from perfkit.capture.agent.recording.paging import paging
 from perfkit.capture.agent.recording.triton_launches import TritonLaunches
 from perfkit.capture.agent.tracing import profiler as profilers
-from perfkit.capture.agent.tracing.held import HeldTensors
+from perfkit.capture.agent.tracing.owned_tensors import OwnedTensors
 from perfkit.capture.agent.tracing.session import STAYS, ProfilerSession, why_attached
 
 _NO_MEMORY = "No allocations: the steps are of several threads, and PyTorch records the allocations of one."
@@ -43,7 +43,7 @@ class Recorder:
         self.state = WARMING
         self.session = ProfilerSession()
         self.lines = LineStep(order, folder, self.result)
-        self.held = HeldTensors()
+        self.held = OwnedTensors()
         self.loads = Loads(folder)
         self.launches = TritonLaunches()
         self._arrived = time.monotonic()

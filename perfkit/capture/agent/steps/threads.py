@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 
 from perfkit.capture.agent.steps.ends import CALL, OPTIMIZER
-from perfkit.capture.agent.steps.marks import ModuleRanges
+from perfkit.capture.agent.steps.module_ranges import ModuleRanges
 
 _TAKES_OVER = 4  # of the last signals, all of another thread: from here on the steps are its
 _SERVES = 8  # of the last signals, of several other threads: from here on a request on any of them is a step

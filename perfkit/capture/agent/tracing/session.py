@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from perfkit import ranges
 from perfkit.capture.agent.tracing import profiler as profilers
-from perfkit.capture.agent.tracing.held import HeldTensors
+from perfkit.capture.agent.tracing.owned_tensors import OwnedTensors
 from perfkit.capture.agent.tracing.quiet import without_notices_of_kineto
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class ProfilerSession:
         self._is_recording, self._thread = True, threading.current_thread()
         ranges.record_all_threads(True)
 
-    def add(self, held: HeldTensors) -> None:
+    def add(self, held: OwnedTensors) -> None:
         """Write what the program's objects hold into the trace that is recorded."""
         if self._profiler is not None and self._is_recording and not self.is_elsewhere:
             with self.touching():

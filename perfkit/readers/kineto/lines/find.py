@@ -16,7 +16,7 @@ from perfkit.readers.columns import Coded, Integers
 from perfkit.readers.intervals import stretches
 from perfkit.readers.kineto.attribution.columns import Placed, place
 from perfkit.readers.kineto.decode.read import TraceContent, read_events
-from perfkit.readers.kineto.lines import compiled, facts
+from perfkit.readers.kineto.lines import compiled, line_times
 from perfkit.readers.kineto.lines.calling import with_calling
 from perfkit.readers.kineto.lines.join import Lined, Traced, by_other_step, by_own_stacks
 from perfkit.readers.kineto.lines.stacks import stacks_of
@@ -68,7 +68,7 @@ class TraceLines:
             return
         host, device, placed = self._events.host, self._events.device, self._placed
         of_rows = compiled.frames_of_rows(self._lined, launched, sources)
-        columns["line"] = facts.column(self._lined, of_rows)
+        columns["line"] = line_times.column(self._lined, of_rows)
         idle = None
         if len(device) and placed.on_gpu is not None:
             start, end, _ = stretches(at_work(host, device, placed.launch), placed.on_gpu.steps)
@@ -86,7 +86,7 @@ class TraceLines:
             "upload": (events[upload], length[events[upload]]),
             "list": (made, ns),
         }
-        found["lines"], found["unknown_lines"] = facts.by_line(
+        found["lines"], found["unknown_lines"] = line_times.by_line(
             host, self._lined, idle, waits, self._bytes, rows, placed.steps.lane
         )
 

@@ -25,7 +25,7 @@ from perfkit.readers.kineto.measure import (
     gaps,
     generated,
     gpu,
-    gpu_facts,
+    gpu_time,
     idle,
     stalls,
 )
@@ -127,7 +127,7 @@ def _activities(
     rows = launching_only(rows)
     accounting = idle.account(host, device, steps, on_gpu, places, rows, launches.call, known.event_cost_ns)
     facts = _facts(events, placed, known, accounting, launches.call)
-    facts |= gpu_facts.facts(host, device, steps, on_gpu, facts["gaps"], launches, messages, events.about.devices)
+    facts |= gpu_time.facts(host, device, steps, on_gpu, facts["gaps"], launches, messages, events.about.devices)
     if launches.replayed.any():
         facts["replays"] = {
             "launches": len(np.unique(launches.call[launches.replayed])),

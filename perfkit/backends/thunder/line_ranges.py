@@ -26,7 +26,7 @@ _RETURN = "python_return"
 BETWEEN = "\n\n"  # two traces in a text
 
 
-class LineMarks(Transform):
+class LineRanges(Transform):
     """Marks the lines of the traces of one model; `before` gives the number of lines of text before its own."""
 
     def __init__(self, modules: ModulePaths, before: Callable[[], int] = lambda: 0) -> None:

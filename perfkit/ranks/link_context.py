@@ -10,7 +10,7 @@ from perfkit.errors import InputError
 from perfkit.hardware.ceilings import from_json
 from perfkit.hardware.collectives.results import CollectiveSweep
 from perfkit.hardware.store import kept_ceilings
-from perfkit.ranks.members import RankTable
+from perfkit.ranks.rank_table import RankTable
 from perfkit.run_folder import CEILINGS, is_run_folder, read_manifest
 
 

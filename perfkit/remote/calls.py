@@ -34,7 +34,7 @@ class RemoteResult:
 
 
 @dataclass(frozen=True)
-class There:
+class RemoteCalls:
     """perfkit's place on the other machine: its folder, the file that answers, and the Python that runs it."""
 
     host: RemoteHost
@@ -103,7 +103,7 @@ class There:
             return _answer(stream, self.host.name)
 
 
-def find(host: RemoteHost, given: str) -> There:
+def find(host: RemoteHost, given: str) -> RemoteCalls:
     """perfkit's place on `host`, with the Python `given`, or one of its PATH. Raises `Unavailable` where none fits."""
     text = Path(bootstrap.__file__).read_text()
     name = f"bootstrap-{hashlib.sha256(text.encode()).hexdigest()[:12]}.py"
@@ -121,7 +121,9 @@ def find(host: RemoteHost, given: str) -> There:
     if failed is not None:
         raise Unavailable(f"perfkit has no place on {host.name}: {failed}.", "Set PERFKIT_CACHE there.")
     folder = next(text for kind, text in facts if kind == "folder")
-    return There(host, folder, _chosen(host.name, [text for kind, text in facts if kind == "python"], given), name)
+    return RemoteCalls(
+        host, folder, _chosen(host.name, [text for kind, text in facts if kind == "python"], given), name
+    )
 
 
 def _chosen(host: str, answer: list[str], given: str) -> str:

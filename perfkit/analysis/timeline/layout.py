@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
+from perfkit.analysis.roofline.excluded import judge_rows
 from perfkit.analysis.roofline.roof import BOUNDS, Judged, Reals
-from perfkit.analysis.roofline.withheld import judge_rows
-from perfkit.analysis.timeline.facts import Column, of_columns, of_rows
+from perfkit.analysis.timeline.properties import Column, of_columns, of_rows
 from perfkit.hardware.ceilings import Ceilings
 from perfkit.hardware.peaks import ceilings_on_paper
 from perfkit.table import KernelTable
@@ -49,7 +49,7 @@ class Slice:
 
 @dataclass(frozen=True)
 class SliceColumns:
-    """Slices as columns of equal length; `facts` as `perfkit.analysis.timeline.facts.of_columns` gives them."""
+    """Slices as columns of equal length; `facts` as `perfkit.analysis.timeline.properties.of_columns` gives them."""
 
     lane: list[int]
     name: list[str]

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from perfkit.ranks import analyse, beside, detail, members
+from perfkit.ranks import analyse, detail, link_context, rank_table
 from perfkit.ranks.drawing import draw
-from perfkit.ranks.job import RankGroup as RanksJob
-from perfkit.ranks.job import together
+from perfkit.ranks.rank_group import RankGroup as RanksJob
+from perfkit.ranks.rank_group import together
 from perfkit.run_folder import KERNELS
 
 if TYPE_CHECKING:
     from perfkit.analysis.results import Report
-    from perfkit.ranks.members import RankTable
+    from perfkit.ranks.rank_table import RankTable
     from perfkit.ranks.results import RanksReport
     from perfkit.readers.run import Run
     from perfkit.render.output import Output
@@ -68,7 +68,7 @@ def of(source: Run | KernelTable) -> GroupReport | None:
     except InputError as error:
         source.problems.setdefault("", []).append(f"The ranks are not compared. {error}")
         return None
-    roofs = beside.roofs(job.ranks, source.folder)
+    roofs = link_context.roofs(job.ranks, source.folder)
     samples = [one.samples_ns for one in source.manifest.backends]
     report = analyse.of_job(job, problems, roofs, source.manifest.environment, samples)
     names = {member.rank: name for name, member in reversed(found)}
@@ -95,7 +95,7 @@ def _members(run: Run) -> tuple[list[tuple[str, RankTable]], list[str]]:
             problems.append(f"{record.name} has no kernel table: {record.unusable or 'it is missing or damaged.'}")
         elif table.facts.get("distributed"):
             try:
-                member = members.of_table(table)
+                member = rank_table.of_table(table)
             except InputError as error:
                 problems.append(str(error))
             else:

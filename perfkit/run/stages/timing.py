@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from functools import partial
 
 from perfkit.hardware.power import Watch
-from perfkit.run.members import Progress, RunningBackend, guarded
+from perfkit.run.backends import Progress, RunningBackend, guarded
 from perfkit.run_folder import Settings
 
 ROUNDS = 6  # turns into which the timed steps of a backend are divided; fewer show nothing for several backends

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from perfkit.errors import InputError
-from perfkit.ranks import clocks, matching, members, waiting
+from perfkit.ranks import clocks, matching, rank_table, waiting
 from perfkit.ranks.matching import Matched
-from perfkit.ranks.members import RankTable
+from perfkit.ranks.rank_table import RankTable
 from perfkit.ranks.results import RankClock
 from perfkit.ranks.waiting import Waiting
 from perfkit.units import text
@@ -33,10 +33,10 @@ def together(traces: Sequence[RankTable], one_host: bool = False) -> RankGroup:
 
     Raises `InputError` where they are not two ranks of one job, recorded different steps, or share no collective.
     """
-    ranks, unfit = members.belonging(traces)
+    ranks, unfit = rank_table.belonging(traces)
     try:
         found = _of_steps(ranks, unfit)
-    except members.OtherSteps:
+    except rank_table.OtherSteps:
         return _by_order(ranks, unfit)
     if not one_host or not any(apart := _steps_apart(found)):
         return found
@@ -54,12 +54,12 @@ def _by_order(ranks: Sequence[RankTable], unfit: Sequence[str]) -> RankGroup:
         if not any(_steps_apart(found)):
             found.said.append("The ranks number their steps differently: they are the same by the clocks.")
             return found
-    raise members.other_steps(ranks)
+    raise rank_table.other_steps(ranks)
 
 
 def _of_steps(ranks: Sequence[RankTable], unfit: Sequence[str]) -> RankGroup:
     """The job of ranks whose steps of one name are the same."""
-    ranks, steps = members.same_steps(ranks)
+    ranks, steps = rank_table.same_steps(ranks)
     matched, unmatched = matching.match(ranks)
     matching.require(matched, ranks)
     aligned = clocks.align(ranks, matched)
