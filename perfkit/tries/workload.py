@@ -18,7 +18,7 @@ from perfkit.compare.launching import SideProgram
 from perfkit.compare.stopping import StoppingRule
 from perfkit.errors import PerfkitError, RunFailed
 from perfkit.run.child import Child
-from perfkit.run.stages.reference import REFERENCE, Reference, checked_steps, run_reference
+from perfkit.run.stages.reference import REFERENCE, Reference, checked_steps, run_reference, verdict_of
 from perfkit.run_folder import Correctness, Settings
 from perfkit.tries.interleaved import MeasuredSides, Progress
 from perfkit.tries.printed import RIGHT, UNKNOWN, WRONG, Checked
@@ -85,7 +85,7 @@ def _checked(
         return Child(name, folder / f"{name}.log", folder=program.folder)
 
     say("checking", "the reference · before")
-    reference = run_reference(before.settings, start, say, scratch, place, keep=False)  # of a copy
+    reference = run_reference(before.settings, start, say, scratch, place)
     eager = _first_steps(before, REFERENCE, start("eager", scratch, before.settings), place)
     own = eager
     if before.backend != REFERENCE:
@@ -114,8 +114,7 @@ def _first_steps(program: SideProgram, backend: str, child: Child, place: Path) 
 def _judged(
     program: SideProgram, reference: Reference, found: correctness.FirstSteps, eager: correctness.FirstSteps
 ) -> Correctness:
-    samples = reference.facts.samples_per_step or 1
-    return correctness.judge(program.settings.dtype, reference.precision, found, eager, reference.losses, samples)
+    return verdict_of(found, eager, reference, program.settings.dtype)
 
 
 def _of(verdict: Correctness, reference: Reference) -> Checked:
