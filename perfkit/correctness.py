@@ -56,6 +56,7 @@ UPDATE_FLOOR = {"fp32": 1e-5, "bf16": 2.0**-7}
 _ROUNDINGS = 3 * 2.0**-24
 
 CHECKED_STEPS = 10
+_LOSSES = "losses of the first"
 OUTPUTS = "outputs"
 
 _INDEX = "reference.json"
@@ -66,7 +67,7 @@ _WHOLE = 1 << 28  # elements of an output that are all compared: of a longer one
 
 
 @dataclass(frozen=True)
-class Found:
+class FirstSteps:
     """Results of a backend's first steps: losses, `errors_against` the reference, `update_error` by name.
 
     `updates_in` is the precision in which its optimizer computes; "" for that of the parameters. `parts` are checks
@@ -206,14 +207,15 @@ def half_unit(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 def judge(
     dtype: str,
     reference: str,
-    found: Found,
-    eager: Found,
+    found: FirstSteps,
+    eager: FirstSteps,
     reference_losses: Sequence[float],
     samples: int = 1,
 ) -> Correctness:
     """The verdict on one backend from what it and eager found.
 
-    `reference` is the precision of the reference, "fp64" or "fp32"; loss and gradients are sums over `samples`.
+    `reference` is the precision of the reference, "fp64" or "fp32"; loss and gradients are sums over `samples`. Losses
+    of steps that `reference_losses` lacks are held against eager's own.
     """
     floor = FLOOR[dtype] if reference == "fp64" else COARSE_FLOOR[dtype]
     summed = floor + rounding_of_a_sum(samples)
@@ -222,20 +224,21 @@ def judge(
         for name, error in found.errors.items()
     ]
     checks += _update_checks(dtype, found, eager)
-    if reference_losses:
-        checks.append(_loss_check(dtype, found.losses, eager.losses, reference_losses))
+    losses = [*reference_losses, *eager.losses[len(reference_losses) :]] if reference_losses else []
+    if losses:
+        checks.append(_loss_check(dtype, found.losses, eager.losses, losses))
     checks += found.parts
     wrong = [c for c in checks if not c.ok]
     return Correctness(
         reference=f"eager in {reference}",
         ok=not wrong and not found.problems,
         checks=checks,
-        reference_losses=list(reference_losses),
+        reference_losses=losses,
         problems=[*found.problems, *_in_words(wrong)],
     )
 
 
-def _update_checks(dtype: str, found: Found, eager: Found) -> list[Check]:
+def _update_checks(dtype: str, found: FirstSteps, eager: FirstSteps) -> list[Check]:
     """Eager's error counts where both optimizers compute in the same precision, and that of its worst tensor for all:
     an optimizer does the same with every tensor, and how much rounding hides of it is chance."""
     usual = HELD_IN.get(dtype, dtype)
@@ -268,11 +271,16 @@ def _check(name: str, error: float | None, eager_error: float | None, floor: flo
 def _loss_check(
     dtype: str, losses: Sequence[float], eager_losses: Sequence[float], reference_losses: Sequence[float]
 ) -> Check:
-    name = f"losses of the first {len(reference_losses)} steps"
+    name = f"{_LOSSES} {len(reference_losses)} steps"
     eager_error = _worst(eager_losses, reference_losses)
     allowed = max(SLACK * (eager_error or 0.0), LOSS_FLOOR[dtype])
     error = _worst(losses, reference_losses)
     return Check(name, error, allowed, eager_error, error is not None and error <= allowed)
+
+
+def losses_differ(verdict: Correctness) -> bool:
+    """Return whether the losses of the first steps failed the check."""
+    return any(check.name.startswith(_LOSSES) and not check.ok for check in verdict.checks)
 
 
 def _worst(losses: Sequence[float], reference: Sequence[float]) -> float | None:

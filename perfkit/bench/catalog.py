@@ -1,4 +1,4 @@
-"""An operation of the kernel catalog as a subject: as models write it, PyTorch's own operator, every implementation."""
+"""Benchmark of an operation of the kernel catalog: as models write it, PyTorch's own, every implementation."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from perfkit.bench import as_written, pytorch, sizes
-from perfkit.bench.subject import PYTORCH, Outputs, Prepared, Subject, Way
+from perfkit.bench import naive, pytorch, sizes
+from perfkit.bench.benchmark import PYTORCH, Benchmark, Outputs, Prepared, Way
 from perfkit.bench.torch_ways import ROUNDING, named, torch_way
 from perfkit.cost.model import Call, Cost, TensorSpec
 from perfkit.kernels.checking import as_tuple, poisoned_launch
@@ -25,14 +25,14 @@ from perfkit.kernels.selection import use_version
 Scalars = tuple[int | float, ...]
 
 
-def subject(family: Family, operation: Operation, device: str, blocks: bool) -> Subject:
+def benchmark(family: Family, operation: Operation, device: str, blocks: bool) -> Benchmark:
     """`operation` with its ways on `device`; with `blocks`, a variant for each block size an implementation offers."""
     names = tuple(inspect.signature(operation.inputs).parameters)[1:]
     fallback = operation.cases[-1]
     suited = [i for i in operation.implementations if _runs_on(i, device)]
     ordered = sorted(suited, key=lambda i: (i.language, i.version))
     results = operation.signature.results
-    return Subject(
+    return Benchmark(
         name=operation.name,
         formula=operation.formula,
         sizes=names,
@@ -81,7 +81,7 @@ def pytorch_way(operation: Operation) -> Way:
 
 def naive_ways(operation: Operation) -> list[Way]:
     """The operation as models write it, where that is not PyTorch's own operator."""
-    written = as_written.NAIVE.get(operation.name)
+    written = naive.NAIVE.get(operation.name)
     return [_called_way("naive", operation, written, "PyTorch, as models write it")] if written else []
 
 

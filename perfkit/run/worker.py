@@ -25,18 +25,18 @@ from perfkit.capture.agent.recording.recorder import gpu_uuid
 from perfkit.errors import Unavailable
 from perfkit.kernels import mkl
 from perfkit.readers.unusable import UnusableProfile
-from perfkit.run import kept_reference, memory, profile
+from perfkit.run import memory, profile
 from perfkit.run.first_steps import Checking
 from perfkit.run.one_layer import keep_one_layer
 from perfkit.run.ranks import files
 from perfkit.run_folder import GENERATED, KERNELS, Settings, WorkloadFacts, write_whole
 from perfkit.settings import HELD_IN
-from perfkit.workloads import forms
+from perfkit.workloads import batch_formats
 
 if TYPE_CHECKING:
     import torch
 
-    from perfkit.workloads.forms import Outputs
+    from perfkit.workloads.batch_formats import Outputs
     from perfkit.workloads.interface import Batch, Workload
 
 
@@ -67,8 +67,8 @@ class Worker:
     program: Program
     _dtype: torch.dtype
     _generation: Generation  # of a workload that generates tokens
-    _recorder: profile.Recorder
-    _recording: profile.Recording
+    _recorder: profile.StepRecorder
+    _recording: profile.ExportedTrace
     _beside_ns: list[float]
 
     def __init__(self, progress: Callable[[str], None]) -> None:
@@ -166,7 +166,7 @@ class Worker:
     def first_steps(self, steps: int, reference: str, write: bool = False) -> dict[str, Any]:
         """Run the first `steps` steps; write their results as the reference, or measure the error against it.
 
-        Returns what was found (`correctness.Found`; losses alone when writing), the time of the first step and of
+        Returns what was found (`correctness.FirstSteps`; losses alone when writing), the time of the first step and of
         preparation, and warnings.
         """
         checking = Checking(self.program, self.workload, self.settings, self.ranks, self._progress)
@@ -177,32 +177,6 @@ class Worker:
         else:
             found = checking.steps(self._step, steps, Path(reference), write)
         return {**found, "prepare_ns": self._prepare_ns + found["first_step_ns"]}
-
-    def reference_key(self, steps: int) -> str:
-        """Return the key of a reference of `steps` steps; "" where none is kept, as of steps of the workload's own."""
-        if not self.settings.training or self.workload.has("step") or self._dtype is not _dtype("fp64"):
-            return ""
-        import torch
-
-        with torch.random.fork_rng(devices=[]):  # the steps draw the same numbers as without a key
-            batches = [self._batches(i) for i in range(steps)]
-        return kept_reference.key_of(self.settings, self.program.model, batches)
-
-    def kept_reference(self, key: str, reference: str) -> dict[str, Any] | None:
-        """Put the reference kept by `key` into the folder `reference`; None where there is none.
-
-        What is returned has "stale" where the first step, forward, is not what it was; this program is then of no more
-        use: its state may have changed.
-        """
-        kept = kept_reference.find(key, Path(reference))
-        if kept is None:
-            return None
-        checking = Checking(self.program, self.workload, self.settings, self.ranks, self._progress)
-        return {**kept, "stale": not checking.same_outputs(self._batches(0)[-1], Path(reference), kept_reference.SAME)}
-
-    def keep_reference(self, key: str, reference: str, told: dict[str, Any]) -> None:
-        """Keep the reference in the folder `reference` for other runs, with the facts about it."""
-        kept_reference.keep(key, Path(reference), told)
 
     def tokens_ns(self) -> list[list[float]]:
         """Times of each timed step: to its first token, and for each further one."""
@@ -292,11 +266,11 @@ class Worker:
         settings = self.settings
         count = settings.grad_accumulation if settings.training else 1
         made = (self.workload.batch(settings, step * count + i) for i in range(count))
-        return [forms.placed(self._share(batch), settings.device, self._dtype) for batch in made]
+        return [batch_formats.placed(self._share(batch), settings.device, self._dtype) for batch in made]
 
     def _share(self, batch: Batch) -> Batch:
         rank, ranks = self.ranks.rank, self.ranks.size
-        return forms.share(batch, rank, ranks, self.settings.batch_size) if ranks > 1 else batch
+        return batch_formats.share(batch, rank, ranks, self.settings.batch_size) if ranks > 1 else batch
 
     def reset_peak_memory(self) -> None:
         """Begin a new peak: what came before (building, checking) does not count."""
@@ -343,7 +317,7 @@ class Worker:
         self._beside_ns = self._measure(beside)
         batches = [self._batches(self._next_step + i) for i in range(steps + 1)]
         self._next_step += steps + 1
-        self._recorder = profile.Recorder(self.program, self.settings, lambda i: self._run(batches[i]))
+        self._recorder = profile.StepRecorder(self.program, self.settings, lambda i: self._run(batches[i]))
         self._recorder.start()
 
     def record_steps(self, steps: int) -> None:
@@ -363,7 +337,7 @@ class Worker:
         `keep_trace` it is read as the profiler wrote it, and goes: packing takes as long as half of the reading.
         """
         self._progress("reading the trace")
-        result: profile.Recording | profile.Profile = self._recording
+        result: profile.ExportedTrace | profile.WrittenProfile = self._recording
         kept: dict[str, Any] = {"beside_ns": self._beside_ns, "unusable": "", "trace_checks": []}
         kept["profiled_ns"] = result.step_ns
         if keep_trace:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from perfkit import backends
+from perfkit.analysis.report.analyse import analyse_any
 from perfkit.analysis.rules.base import Rule
 from perfkit.errors import InputError
 from perfkit.readers import formats, read
@@ -67,7 +68,7 @@ def test_there_is_one_of_each() -> None:
 
 
 def test_a_format(applied: Callable[[str], None], tmp_path: Path) -> None:
-    listed = tmp_path / "list.txt"
+    listed = tmp_path / "mine.durations"
     listed.write_text("# durations\ngelu,2.5\nmm,10\n")
     with pytest.raises(InputError, match="not a profile"):
         read(listed)
@@ -75,6 +76,8 @@ def test_a_format(applied: Callable[[str], None], tmp_path: Path) -> None:
     table = read(listed)
     assert isinstance(table, KernelTable)
     assert table.frame["duration_ns"].tolist() == [2500, 10000]
+    report = analyse_any(table, listed)
+    assert (report.title, report.backends[0].per) == ("List of durations mine", "profile")
     listed.write_text("# durations\ngelu\n")
     with pytest.raises(InputError, match="name,microseconds"):
         read(listed)

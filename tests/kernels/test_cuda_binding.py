@@ -12,9 +12,9 @@ import torch
 from perfkit.errors import RunFailed
 from perfkit.kernels import find, languages
 from perfkit.kernels.cuda import binding, maps
-from perfkit.kernels.cuda.host import Argument, Device, Host, Panels, record
+from perfkit.kernels.cuda.host import Argument, GpuLimits, Host, Panels, record
 
-H200 = Device("sm_90", 132, 227 << 10)
+H200 = GpuLimits("sm_90", 132, 227 << 10)
 
 
 class Driver(Exception):
@@ -41,7 +41,7 @@ class Program:
 
 @pytest.fixture
 def program(monkeypatch: pytest.MonkeyPatch) -> type[Program]:
-    monkeypatch.setattr(binding, "_Program", Program)
+    monkeypatch.setattr(binding, "_CompiledLaunches", Program)
     monkeypatch.setattr(binding, "device_facts", lambda device: H200)
     monkeypatch.setattr(Program, "made", [])
     monkeypatch.setattr(Program, "values", [])
@@ -124,7 +124,7 @@ def test_scratch_memory_follows_the_values_of_the_call() -> None:
 HEADS = (4, 2, 4096, 64, 0.125)  # of queries, of them to one of keys, T, HS, scale
 
 
-def attention(direction: str, device: Device = H200, scalars: Any = HEADS, misaligned: int = 0) -> Host:
+def attention(direction: str, device: GpuLimits = H200, scalars: Any = HEADS, misaligned: int = 0) -> Host:
     operation = find(f"flash_attention_{direction}")
     function = binding.host_function(operation.folder / "flash_attention.cu", f"{operation.name}_v2")
     return record(function, device, 2, [misaligned] + [0] * (4 if direction == "forward" else 8), scalars)
@@ -133,8 +133,8 @@ def attention(direction: str, device: Device = H200, scalars: Any = HEADS, misal
 @pytest.mark.parametrize("direction", ["forward", "backward"])
 def test_attention_is_left_to_triton_where_its_kernels_cannot_run(direction: str) -> None:
     other = [
-        attention(direction, Device("sm_80", 108, 163 << 10)),
-        attention(direction, Device("sm_100", 148, 227 << 10)),
+        attention(direction, GpuLimits("sm_80", 108, 163 << 10)),
+        attention(direction, GpuLimits("sm_100", 148, 227 << 10)),
         attention(direction, scalars=(4, 2, 70, 16, 0.25)),
         attention(direction, misaligned=8),
     ]
@@ -249,7 +249,7 @@ def test_rows_are_held_by_the_fewest_threads_and_blocks() -> None:
     one, two = host.shared_rows(20_000), host.shared_rows(50257)
     assert one is not None and one.blocks == 1
     assert two is not None and two.blocks == 2 and 2 * two.bytes < H200.shared
-    assert Host(Device("sm_80", 108, 163 << 10), 4, 1).shared_rows(50257) is None
+    assert Host(GpuLimits("sm_80", 108, 163 << 10), 4, 1).shared_rows(50257) is None
 
 
 def test_long_rows_of_rmsnorm_are_shared_by_a_cluster_where_it_suits_them() -> None:
@@ -257,7 +257,7 @@ def test_long_rows_of_rmsnorm_are_shared_by_a_cluster_where_it_suits_them() -> N
     fourth = next(i for i in operation.implementations if (i.language, i.version) == ("cuda", 4))
     function = binding.host_function(operation.source_path(fourth), fourth.symbol)
 
-    def first(N: int, C: int, item: int = 2, device: Device = H200, offset: int = 0) -> Any:
+    def first(N: int, C: int, item: int = 2, device: GpuLimits = H200, offset: int = 0) -> Any:
         return record(function, device, item, [offset] * 6, [N, C, 0]).steps[0]
 
     for C, item, blocks in ((2048, 2, 1), (8192, 2, 1), (16384, 2, 2), (32768, 2, 4), (65536, 4, 8)):
@@ -268,5 +268,5 @@ def test_long_rows_of_rmsnorm_are_shared_by_a_cluster_where_it_suits_them() -> N
     assert first(3, 16384).grid[0] == 6  # no cluster without rows
     for other in (first(4096, 768), first(4096, 5120), first(4096, 16384, offset=8), first(4096, 16388)):
         assert "_v4<" not in other.kernel
-    assert "_v4<" not in first(4096, 2048, device=Device("sm_80", 108, 163 << 10)).kernel
+    assert "_v4<" not in first(4096, 2048, device=GpuLimits("sm_80", 108, 163 << 10)).kernel
     assert not record(function, H200, 2, [0] * 6, [0, 2048, 0]).steps[0].kernel.startswith("rmsnorm_backward_v4")

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from perfkit.content import load_content_module
 from perfkit.errors import RunFailed, Unavailable
-from perfkit.kernels.c.binding import Launch
-from perfkit.kernels.cuda import early, maps
+from perfkit.kernels.c.binding import BoundCKernel
+from perfkit.kernels.cuda import dependent_launch, maps
 from perfkit.kernels.cuda.availability import unavailable
 from perfkit.kernels.cuda.build import Cubin, cubin
-from perfkit.kernels.cuda.host import Argument, Device, Host, HostFunction, Panels, Step, record
+from perfkit.kernels.cuda.host import Argument, GpuLimits, Host, HostFunction, HostLaunch, Panels, record
 from perfkit.kernels.declare import Implementation, Operation
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class BoundKernel:
         self.function = function
         self.dtype = dtype
         self.block = block
-        self._programs: dict[Any, _Program | Launch] = {}
+        self._programs: dict[Any, _CompiledLaunches | BoundCKernel] = {}
 
     @property
     def sweep(self) -> list[Mapping[str, int]]:
@@ -72,9 +72,12 @@ class BoundKernel:
                 self._programs.clear()
             offsets = [p & 15 for p in values]
             host = record(self.function, device_facts(device), ITEM_SIZES[self.dtype], offsets, scalars, self.block)
-            program = self._other(host.instead) if host.instead else _Program(host, self.source, self.dtype, device)
-            self._programs[key] = program
-        if not isinstance(program, _Program):
+            if host.instead:
+                self._programs[key] = self._other(host.instead)
+            else:
+                self._programs[key] = _CompiledLaunches(host, self.source, self.dtype, device)
+            program = self._programs[key]
+        if not isinstance(program, _CompiledLaunches):
             return program(tensors, scalars)
         values += [s for s in scalars if isinstance(s, float)]
         try:
@@ -87,7 +90,7 @@ class BoundKernel:
                 "Try another block size; an error of an earlier kernel shows here too.",
             ) from error
 
-    def _other(self, name: str) -> Launch:
+    def _other(self, name: str) -> BoundCKernel:
         """The highest version of the operation in another language, for calls that this one leaves to it."""
         from perfkit.kernels.languages import language  # which imports this
 
@@ -96,7 +99,7 @@ class BoundKernel:
         return language(implementation).launcher(self.operation, implementation, self.dtype)
 
 
-class _Program:
+class _CompiledLaunches:
     """The launches of one host function on one GPU, compiled and ready."""
 
     def __init__(self, host: Host, source: Path, dtype: str, device: int) -> None:
@@ -114,7 +117,7 @@ class _Program:
             built = cubin(source, dtype, host.device.arch, [step.kernel for step in host.steps])
             self.steps = [self._step(step, built) for step in host.steps]
 
-    def _step(self, step: Step, built: Cubin) -> Any:
+    def _step(self, step: HostLaunch, built: Cubin) -> Any:
         kernel = _kernel(built.path, built.symbols[step.kernel], self.device, step.shared)
         places = [(i, a.place) for i, a in enumerate(step.arguments) if isinstance(a, Argument)]
         panels = [(i, a) for i, a in enumerate(step.arguments) if isinstance(a, Panels)]
@@ -143,8 +146,8 @@ class _Program:
                 for i, of in panels:
                     arguments[i] = maps.tensor_map(arguments[i], of.matrices, of.rows, of.columns, of.copied)
                 maps.launch(kernel.ptr, grid, block[0], shared, stream.ptr, arguments)
-            elif may_be_early and early.allowed():
-                early.launch(kernel.ptr, grid, block[0], shared, stream.ptr, arguments)
+            elif may_be_early and dependent_launch.allowed():
+                dependent_launch.launch(kernel.ptr, grid, block[0], shared, stream.ptr, arguments)
             else:
                 kernel(grid, block, arguments, shared_mem=shared, stream=stream)
 
@@ -179,14 +182,14 @@ def _kernel(path: Path, symbol: str, device: int, shared: int) -> Any:
 
 
 @functools.cache
-def device_facts(index: int) -> Device:
+def device_facts(index: int) -> GpuLimits:
     """The facts of a GPU of this machine."""
     import cupy
     import torch
 
     found = torch.cuda.get_device_properties(index)
     shared = cupy.cuda.Device(index).attributes["MaxSharedMemoryPerBlockOptin"]
-    return Device(f"sm_{found.major}{found.minor}", found.multi_processor_count, int(shared))
+    return GpuLimits(f"sm_{found.major}{found.minor}", found.multi_processor_count, int(shared))
 
 
 def host_function(source: Path, symbol: str) -> HostFunction:
