@@ -62,7 +62,7 @@ def _forget() -> None:
 def test_there_is_one_of_each() -> None:
     assert [str(Path(path).parent) for path in diffs()] == [
         "perfkit/readers/formats", "perfkit/backends", "perfkit/analysis/rules", "kernels/squared_relu",
-        "kernels/squared_relu", "perfkit/render/sections",
+        "kernels/squared_relu", "kernels/squared_relu", "perfkit/render/sections",
     ]  # fmt: skip
     assert not [path for path in diffs() if (ROOT / path).exists()]
 
@@ -118,6 +118,7 @@ def test_a_finding(applied: Callable[[str], None], monkeypatch: pytest.MonkeyPat
 _TRAINED = """
 import sys
 import torch
+import perfkit.bench.setup
 import perfkit.kernels
 
 for name in ("squared_relu_forward", "squared_relu_backward"):
@@ -143,6 +144,8 @@ own, plain = (list(losses(f)) for f in (torch.ops.perfkit.squared_relu_forward, 
 assert own[-1] < own[0] and torch.allclose(torch.tensor(own), torch.tensor(plain), rtol=1e-5), (own, plain)
 operations = [o.name for family in perfkit.kernels.catalog([sys.argv[1]]) for o in family.operations]
 assert "squared_relu_forward" in operations, operations
+benchmark = perfkit.bench.setup.benchmarks("squared_relu_forward", "cpu", False, [sys.argv[1]])[0]
+assert [way.name for way in benchmark.ways][:2] == ["naive", "pytorch"], benchmark.ways
 """
 
 
