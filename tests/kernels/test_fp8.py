@@ -123,7 +123,7 @@ def told(dtypes: tuple[torch.dtype, ...], scales: cublaslt.Scales | None, monkey
     monkeypatch.setattr(torch.cuda, "current_stream", lambda: SimpleNamespace(cuda_stream=7))
     a, b, out = (torch.empty(s, dtype=d) for s, d in zip(((32, 16), (48, 16), (32, 48)), dtypes, strict=True))
     fast, plain = scales is not None and scales.fast, cublaslt.Epilogue.NONE
-    form = cublaslt.Form(32, 48, 16, (False, True), dtypes, plain, False, False, fast, 16, 0)
+    form = cublaslt.ProductShape(32, 48, 16, (False, True), dtypes, plain, False, False, fast, 16, 0)
     plan = cublaslt._Plan(form)
     plan(a, b, out, (None, None, scales))
     description = plan._description.value
