@@ -32,10 +32,10 @@ def explain_failures(folder: Path) -> None:
     from perfkit.cli.parts.output import Destination
     from perfkit.cli.parts.shown import complain
     from perfkit.errors import PerfkitError
-    from perfkit.readers.formats import MEMORY, held_in
+    from perfkit.readers.formats import MEMORY, content_of
     from perfkit.readers.formats.snapshot import FORMAT
 
-    files = [file for file in sorted(folder.glob("*")) if file.suffix in FORMAT.endings and held_in(file) == MEMORY]
+    files = [file for file in sorted(folder.glob("*")) if file.suffix in FORMAT.endings and content_of(file) == MEMORY]
     if files:
         try:
             _put(files, "Out of memory", Destination(folder, on_stderr=True))
