@@ -117,7 +117,7 @@ JOBS = [
 
 
 def main() -> int:
-    """Run the jobs that are missing, or show what is there; 1 when a job ended otherwise than it should."""
+    """Run the jobs that are missing, or show what is there; return 1 when a job ended otherwise than it should."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--budget", type=float, default=60.0, metavar="MINUTES", help="60 by default")
     parser.add_argument("--out", type=Path, default=Path("runs/gpu-all"), help="where outputs and reports are kept")
@@ -212,7 +212,7 @@ class Queue:
 
 
 def work_through(lane: Lane, queue: Queue, out: Path, results: Results) -> bool:
-    """Run jobs of `queue` as long as there are any; whether one ended otherwise than it should."""
+    """Run jobs of `queue` as long as there are any; return whether one ended otherwise than it should."""
     if lane.cores:
         os.sched_setaffinity(0, lane.cores)  # this thread's, which its programs inherit
     failed = False

@@ -7,6 +7,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from perfkit.run_folder import written_whole
+
 try:
     import fcntl
 except ImportError:  # Windows: two processes may make the same thing, and the second replaces the first's
@@ -38,3 +40,14 @@ def locked(path: Path) -> Iterator[None]:
                 lock = stack.enter_context(open(folder / f"{path.parent.name}-{path.name}", "a"))
                 fcntl.flock(lock, fcntl.LOCK_EX)  # released when the file is closed
         yield
+
+
+@contextlib.contextmanager
+def making(path: Path) -> Iterator[Path]:
+    """Give a temporary name for `path`, a file in the cache, and rename it afterwards: it is there whole or not at all.
+
+    Raises `RunFailed` where the cache cannot be written.
+    """
+    with written_whole(path, "Set PERFKIT_CACHE to another folder.") as temporary:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield temporary

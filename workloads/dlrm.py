@@ -42,7 +42,7 @@ class ListIndex(nn.Module):
 
 
 class TensorIndex(nn.Module):
-    """The same with the known hashes in a buffer on the device."""
+    """The place of each hash among known ones in a buffer on the device: hashes (B, H) → indices (B, H)."""
 
     values: Tensor
 

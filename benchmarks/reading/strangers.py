@@ -156,7 +156,7 @@ def judge(path: Path) -> tuple[str, bool, list[str]]:
 
 
 def main(folders: list[Path]) -> int:
-    """Judge every file; 1 where one disagrees or ends in a traceback."""
+    """Judge every file; return 1 where one disagrees or ends in a traceback."""
     bad = 0
     looks: list[tuple[Path, str]] = []
     for path in files_of(folders):

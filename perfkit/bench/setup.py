@@ -32,11 +32,6 @@ class Plan:
     changed: tuple[str, ...] = ()
 
 
-def names(text: str) -> list[str]:
-    """The names in a list separated by commas."""
-    return [name.strip() for name in text.split(",") if name.strip()]
-
-
 def options(device: str, seconds: float, cache: str, seed: int | None) -> Options:
     """Checked options. Raises `UsageError` for an invalid value, `Unavailable` for a missing device."""
     if cache not in CACHES:

@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from perfkit.cli.parts import options
+from perfkit.cli.parts.output import Wanted, json_of
+from perfkit.cli.parts.shown import need_torch
+from perfkit.errors import UsageError
 from perfkit.settings import MEASURE
 
 if TYPE_CHECKING:
@@ -50,8 +53,6 @@ def try_(
     cannot tell, or the program does not run before the change; 2 wrong usage. The answer says which.
     """
     from perfkit.cli.parts import measured
-    from perfkit.cli.parts.output import Wanted, json_of
-    from perfkit.cli.parts.shown import need_torch
     from perfkit.cli.parts.tried import tried
     from perfkit.compare.metrics import Rule
     from perfkit.programs.order import Order
@@ -68,7 +69,6 @@ def try_(
 
 def _asked(patch: str, before: str, after: str, keep: bool) -> Asked:
     """Return the sides that are compared. Raises `UsageError` for a patch that cannot be read."""
-    from perfkit.errors import UsageError
     from perfkit.tries.trees import Asked
 
     if not patch:

@@ -83,13 +83,13 @@ def current_clock(root: Path = ROOT) -> float | None:
     kilohertz = _number(root / "sys/devices/system/cpu/cpu0/cpufreq/scaling_cur_freq")
     if kilohertz:
         return kilohertz * 1e3
-    megahertz = _first_cpu(root / "proc/cpuinfo").get("cpu MHz")
+    megahertz = first_cpu(root / "proc/cpuinfo").get("cpu MHz")
     return float(megahertz) * 1e6 if megahertz else None
 
 
 def linux_cpu(root: Path, affinity: frozenset[int]) -> Cpu:
     """The machine whose /proc and /sys lie under `root`, for a process that may run on the CPUs in `affinity`."""
-    facts = _first_cpu(root / "proc/cpuinfo")
+    facts = first_cpu(root / "proc/cpuinfo")
     topology = [_core_of(root, cpu) for cpu in sorted(affinity)]
     known = [core for core in topology if core is not None]
     complete = len(known) == len(affinity)
@@ -115,7 +115,7 @@ def linux_cpu(root: Path, affinity: frozenset[int]) -> Cpu:
     )
 
 
-def _first_cpu(path: Path) -> dict[str, str]:
+def first_cpu(path: Path) -> dict[str, str]:
     """The `key : value` lines of the first processor in /proc/cpuinfo."""
     facts: dict[str, str] = {}
     for line in (_text(path) or "").splitlines():

@@ -142,7 +142,7 @@ def inspect_library(library: Path, symbol: str, title: str) -> Inspected:
 
 
 def disassembled(library: Path) -> str:
-    """objdump's listing of a library."""
+    """Return objdump's listing of a library."""
     tool = shutil.which("objdump")
     if tool is None:
         raise Unavailable("objdump, which shows machine code, is missing here.", "Install it: apt install binutils.")

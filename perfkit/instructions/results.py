@@ -36,7 +36,7 @@ class Marker(msgspec.Struct, kw_only=True):
 
 
 class Course(msgspec.Struct, kw_only=True):
-    """What one counter did during a launch: values at moments after its begin, one every `interval_ns`."""
+    """Values of one counter during a launch, at moments after its begin, one every `interval_ns`."""
 
     name: str
     unit: str

@@ -79,7 +79,7 @@ def _of_profiler(members: Sequence[Member], steps: int) -> np.ndarray:
 
 
 def _bursts(late: np.ndarray, least: float) -> np.ndarray:
-    """The steps in which a rank is later than `least`, and far later than it is otherwise."""
+    """Return the steps in which a rank is later than `least`, and far later than in its other steps."""
     usual = float(np.nanquantile(np.abs(late), 0.25)) if len(late) else 0.0  # half of the steps may have a burst
     return late > max(least, 5 * usual, LEAST_NS)
 

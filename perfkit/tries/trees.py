@@ -147,7 +147,7 @@ def _copy_known(folder: Path, target: Path, *which: str) -> None:
 
 
 def _known(root: Path, *which: str) -> set[str]:
-    """The files that git lists."""
+    """Return the files that git lists."""
     return {name for name in _git(root, "ls-files", "-z", *which).stdout.split("\0") if name}
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from perfkit.cli.parts.output import Wanted
+from perfkit.cli.parts.output import Wanted, put
+from perfkit.cli.parts.shown import complain
+from perfkit.errors import PerfkitError
+from perfkit.render.output import of_page
 
 NAME = "report-memory"
 ENDINGS = (".pickle", ".pkl")
@@ -18,10 +19,8 @@ def report(files: list[Path], wanted: Wanted) -> None:
 
 
 def _put(files: list[Path], title: str, wanted: Wanted) -> None:
-    from perfkit.cli.parts.output import put
     from perfkit.memory.analyse import analyse
     from perfkit.readers.snapshot.read import read_snapshot
-    from perfkit.render.output import of_page
     from perfkit.render.pages import memory
 
     found = analyse([read_snapshot(file) for file in files], title)
@@ -30,9 +29,6 @@ def _put(files: list[Path], title: str, wanted: Wanted) -> None:
 
 def explain_failures(folder: Path) -> None:
     """Say on stderr who held the memory when an allocation failed, where `folder` has snapshots of that moment."""
-    from perfkit.cli.parts.output import Wanted
-    from perfkit.cli.parts.shown import complain
-    from perfkit.errors import PerfkitError
     from perfkit.readers.formats import MEMORY, held_in
 
     files = [file for file in sorted(folder.glob("*")) if file.suffix in ENDINGS and held_in(file) == MEMORY]

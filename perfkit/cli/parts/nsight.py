@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from perfkit.errors import UsageError
+from perfkit.workloads.choices import not_one_of
 
 if TYPE_CHECKING:
     from perfkit.capture.counters import Plan
@@ -15,7 +16,6 @@ def check(tool: str, counter_set: str, clock_control: str, cache_control: str, t
     """Raise `UsageError` for an unknown tool, set or way to control clocks or caches, or an invalid limit."""
     from perfkit.capture.counters import TOOLS
     from perfkit.capture.nsight import ncu
-    from perfkit.workloads.choices import not_one_of
 
     for option, value, known in (
         ("--tool", tool, TOOLS),

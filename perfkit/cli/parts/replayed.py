@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from perfkit.cli.parts.shown import progress
+from perfkit.errors import UsageError
+
 if TYPE_CHECKING:
     from perfkit.bench.results import Bench
     from perfkit.bench.run import Options
@@ -34,8 +37,6 @@ def asked(
 
     `others` are sizes, sweep, dtype, blocks and kernels, which the trace decides.
     """
-    from perfkit.errors import UsageError
-
     traces = [name for name in operations if Path(name).exists() or name.endswith((".json", ".json.gz"))]
     named = kernel is not None or bool(operator)
     if not traces and not named and not module and script is None:
@@ -74,7 +75,6 @@ def run(
 ) -> Bench:
     """Find the operator, write its script where one is asked for, and check and time every way to run it here."""
     from perfkit.capture.memory import available_bytes
-    from perfkit.cli.parts.shown import progress
     from perfkit.replay import recorded, replay, script
 
     with progress() as say:

@@ -6,10 +6,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from perfkit.cli.parts.output import Json, Wanted, show, write
+from perfkit.cli.parts.shown import progress
+from perfkit.render.output import of_page
+
 if TYPE_CHECKING:
     from perfkit.analysis.sweep import Sweep
     from perfkit.capture.sweep import Cell
-    from perfkit.cli.parts.output import Json
 
 
 def run(
@@ -20,11 +23,8 @@ def run(
     folder: Path,
     as_json: Json | None,
 ) -> int:
-    """Run the cells and show them; the exit code, 1 where a backend is wrong or failed in one of them."""
+    """Run the cells and show them; return the exit code, 1 where a backend is wrong or failed in one of them."""
     from perfkit.capture.sweep import run_cells
-    from perfkit.cli.parts.output import Wanted, show, write
-    from perfkit.cli.parts.shown import progress
-    from perfkit.render.output import of_page
     from perfkit.render.pages import sweep as rendered
 
     wanted = Wanted(folder, as_json=as_json)

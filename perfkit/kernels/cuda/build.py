@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from perfkit.cache import locked
-from perfkit.errors import RunFailed
+from perfkit.cache import locked, making
 from perfkit.kernels.c.build import INCLUDE, kernel_cache
 from perfkit.kernels.cuda import nvrtc
 from perfkit.kernels.cuda.resources import Resources, read_resources
@@ -77,24 +74,9 @@ def _build(source: Path, dtype: str, arch: str, kernels: Sequence[str], path: Pa
     done = compiled(source, dtype, arch, kernels)
     taken = read_resources(done.log)
     resources = {e: asdict(taken[symbol]) for e, symbol in done.names.items() if symbol in taken}
-    try:
-        _write(facts, json.dumps({"symbols": dict(done.names), "resources": resources}).encode())
-        _write(path, done.cubin)
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise RunFailed(
-            f"The kernels cannot be written to {kernel_cache()}: {reason}.", "Set PERFKIT_CACHE elsewhere."
-        ) from error
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Write under a name of our own, then rename: another process sees no file or a whole one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{path.stem}-", suffix=".tmp", dir=path.parent)
-    temporary = Path(name)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    for file, content in (
+        (facts, json.dumps({"symbols": dict(done.names), "resources": resources}).encode()),
+        (path, done.cubin),
+    ):
+        with making(file) as temporary:
+            temporary.write_bytes(content)

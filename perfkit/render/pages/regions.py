@@ -36,7 +36,7 @@ def page(path: str, launch: Launch, records: Records, rows: int | None = SHOWN) 
 
 
 def record(path: str, launch: Launch) -> dict[str, object]:
-    """The same as plain data for JSON."""
+    """Return the regions as plain data for JSON."""
     return {"source": path, **msgspec.to_builtins(launch)}
 
 

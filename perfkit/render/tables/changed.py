@@ -8,7 +8,7 @@ from typing import TypeVar
 from perfkit import units
 from perfkit.compare.results import Change, CodeChange, Pair, PhasePair, Tested
 from perfkit.render.cells import Cell, Column, Table, clean, column_scale, figures, table, words
-from perfkit.statistics.verdicts import BETTER, UNKNOWN, WORSE
+from perfkit.statistics.verdicts import BETTER, UNKNOWN, WORSE, Judgement
 
 _Value = TypeVar("_Value")
 _TONES = {BETTER: "good", WORSE: "bad", UNKNOWN: "fair"}
@@ -31,9 +31,9 @@ def phases_table(phases: Sequence[PhasePair], about: str) -> Table:
         words("tokens each", [_both(pair.tokens, _number) for pair, _ in rows], priority=1),
         Column("first", tuple(Cell(_value(tested.first, tested)) for _, tested in rows)),
         Column("second", tuple(Cell(_value(tested.second, tested)) for _, tested in rows)),
-        Column("change", tuple(Cell(units.ABSENT if j.ratio is None else f"{j.ratio - 1:+.1%}") for j in judged)),
-        Column("95 % CI", tuple(Cell(_span(j.low, j.high), "dim") for j in judged), priority=1),
-        Column("verdict", tuple(Cell(j.verdict, _TONES.get(j.verdict, "")) for j in judged), numeric=False),
+        Column("change", tuple(Cell(change(j.ratio)) for j in judged)),
+        Column("95 % CI", tuple(Cell(span(j.low, j.high), "dim") for j in judged), priority=1),
+        verdict_column(judged),
         words("", [j.why for j in judged], ["dim"] * len(rows), priority=4, least=12),
         notes=[NOTE, *(pair.unlike for pair in phases if pair.unlike)],
     )
@@ -52,8 +52,20 @@ def _value(value: float | None, tested: Tested) -> str:
     return _number(value) if tested.unit == "count" else units.text(value, tested.unit)
 
 
-def _span(low: float | None, high: float | None) -> str:
+def change(ratio: float | None) -> str:
+    """A ratio to the first side as text: +3.1%."""
+    return units.ABSENT if ratio is None else f"{ratio - 1:+.1%}"
+
+
+def span(low: float | None, high: float | None) -> str:
+    """An interval of such ratios as text."""
     return units.ABSENT if low is None or high is None else f"{low - 1:+.1%} to {high - 1:+.1%}"
+
+
+def verdict_column(judged: Sequence[Judgement | None]) -> Column:
+    """The verdicts, empty where nothing was judged."""
+    cells = (Cell(one.verdict, _TONES.get(one.verdict, "")) if one else Cell("") for one in judged)
+    return Column("verdict", tuple(cells), numeric=False)
 
 
 def _times(pair: Pair, rows: Sequence[Change | CodeChange]) -> tuple[Column, Column]:

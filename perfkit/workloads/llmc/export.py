@@ -19,9 +19,8 @@ from perfkit.workloads.interface import Workload
 from perfkit.workloads.llmc import header
 from perfkit.workloads.llmc.checkpoint import DIMENSIONS, WTE, layout, write_checkpoint
 from perfkit.workloads.llmc.state import DebugState, write_debug_state
-from perfkit.workloads.llmc.tokenizer import Tokenizer, write_tokenizer
+from perfkit.workloads.llmc.tokenizer import Tokenizer, tokenizer_of, write_tokenizer
 from perfkit.workloads.llmc.tokens import LIMIT, write_tokens
-from perfkit.workloads.llmc.vocabulary import tokenizer_of
 
 if TYPE_CHECKING:
     import numpy as np
