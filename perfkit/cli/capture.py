@@ -15,8 +15,8 @@ from perfkit.workloads.choices import not_one_of
 
 if TYPE_CHECKING:
     from perfkit.capture import counted
+    from perfkit.capture.agent.order import Order
     from perfkit.capture.nsight import ncu, nsys
-    from perfkit.programs.order import Order
 
 TORCH_TOOL, JOINED = "torch", "torch,ncu"
 _ncu, _what, _torch = map(options.panel, (options.NCU, "What ncu and nsys capture", "torch only"))
@@ -113,7 +113,7 @@ def capture(
 
 def _checked_tool(tool: str) -> str:
     """The tool; of two that are joined in one order. Raises `UsageError` for an unknown one."""
-    from perfkit.capture.counters import TOOLS
+    from perfkit.capture.nsight import TOOLS
 
     if set(tool.split(",")) == set(JOINED.split(",")):
         return JOINED
@@ -143,7 +143,7 @@ def _counters(
 
 def _order(warmup: int, steps: int, after: float, memory: bool, stop: bool, whole: bool, lines: bool | None) -> Order:
     """Return what to record. Raises `UsageError` where the whole program is one step and others are asked for."""
-    from perfkit.programs.order import STEPS, WARMUP, Order
+    from perfkit.capture.agent.order import STEPS, WARMUP, Order
 
     if not whole:
         return Order(warmup, steps, after, memory, stop, lines=lines)

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from perfkit.capture.agent.order import Order
 from perfkit.inductor.sources import source_of
-from perfkit.programs.order import Order
 from perfkit.readers.columns import Coded
 from perfkit.readers.kineto.lines.compiled import frames_of_rows
 from perfkit.readers.kineto.lines.stacks import Frame

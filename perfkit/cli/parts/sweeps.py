@@ -12,7 +12,7 @@ from perfkit.render.output import of_page
 
 if TYPE_CHECKING:
     from perfkit.analysis.sweep import Sweep
-    from perfkit.capture.sweep import Cell
+    from perfkit.run.sweep import Cell
 
 
 def run(
@@ -24,8 +24,8 @@ def run(
     as_json: Json | None,
 ) -> int:
     """Run the cells and show them; return the exit code, 1 where a backend is wrong or failed in one of them."""
-    from perfkit.capture.sweep import run_cells
     from perfkit.render.pages import sweep as rendered
+    from perfkit.run.sweep import run_cells
 
     wanted = Wanted(folder, as_json=as_json)
 
