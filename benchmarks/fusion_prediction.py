@@ -79,7 +79,7 @@ def perfkit(*arguments: str) -> dict[str, Any] | str:
 
 
 def line(kernel: dict[str, Any]) -> str:
-    """One fused kernel: what eager took for the same, the prediction, the measurement, and why they part."""
+    """One fused kernel: what eager took for the same, the prediction, the measurement, and why they differ."""
     predicted, measured = kernel["predicted_ns"], kernel["measured_ns"]
     shown = f"{predicted / 1e3:10.1f}" if predicted is not None else f"{'–':>10}"
     ratio = f"{predicted / measured:6.2f}" if predicted is not None and measured else f"{'–':>6}"

@@ -118,7 +118,7 @@ def jobs(options: Any) -> Iterator[Job]:
 
 
 def measured(wanted: Sequence[Job], options: Any) -> list[Job]:
-    """Run what is not there; return the jobs that are left."""
+    """Run what is missing; return the jobs that are left."""
     longest = 0.0
     for ranks in sorted({job.ranks for job in wanted} - {1}):
         mark = options.out / f"ceilings-{ranks}.done"

@@ -46,7 +46,7 @@ def files_of(folders: list[Path]) -> Iterator[Path]:
 
 
 def seen_by_perfkit(table: Any) -> dict[str, Any]:
-    """The quantities of a witness as perfkit's table has them."""
+    """Return the quantities of a witness by the names of perfkit's table."""
     frame, facts = table.frame, table.facts
     gpu = frame[frame["kind"].isin(ON_GPU)]
     if facts.get("tool") == "ncu":

@@ -80,7 +80,7 @@ class Tools:
     async def select(self, path: str, parts: str, context: Context, page: int = 0) -> str:
         """Give parts of the report of a profile as pages of JSON text, such as kernels[:10] or findings.gpu-idle.
 
-        parts: paths separated by commas; a wrong one is answered with the fields that there are. page: from 0.
+        parts: paths separated by commas; a wrong one is answered with the fields that exist. page: from 0.
         """
         words = ["report", str(self._path(path)), "--format", "none", "--json", "--select", parts]
         ended = checked(await self._ran(words, context))

@@ -71,7 +71,7 @@ def chosen_ways(subject: Subject, implementations: Sequence[str], languages: Seq
     """The ways asked for; all but the optional ones when nothing is. PyTorch's own is always among them.
 
     An implementation is a way's name (`c:2`, `pytorch`) or a language, which names its fastest version. Raises
-    `UsageError` for one that there is not.
+    `UsageError` for one that does not exist.
     """
     if not implementations and not languages:
         return tuple(way for way in subject.ways if not way.optional)

@@ -128,7 +128,7 @@ def compare(
 
 
 def _need_two(limits: Sequence[object], sides: int) -> None:
-    """Raise `UsageError` where there are conditions and nothing to hold them against: before anything is measured."""
+    """Raise `UsageError` for conditions without anything to compare with, before anything is measured."""
     if limits and sides < 2:
         raise UsageError("--fail-on needs two sides.", "Name a baseline and a run, or two backends.")
 

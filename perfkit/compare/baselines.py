@@ -6,7 +6,7 @@
           baseline.json               when, from where, and what may be plotted
           content/ or content.parquet
 
-A record is made under a temporary name and renamed: it is whole, or it is not there. Traces and event files are left
+A record is made under a temporary name and renamed: it is whole or not there. Traces and event files are left
 out; what a comparison needs is kept.
 """
 

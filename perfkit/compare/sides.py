@@ -42,7 +42,7 @@ BLOCKS = 5  # into which the steps of a run without recorded turns are divided
 class Values:
     """Values of one metric, one a `unit`; `pairs` where those of two sides of the same origin belong together.
 
-    `share` is the part of the error that a verdict on them may spend: 1 but for launches that could stop at several
+    `share` is the part of the error that a verdict on them may spend: 1 except for launches that could stop at several
     numbers.
 
     `steps` holds each launch's profiled steps, in order, where sides recorded theirs in turns.
@@ -98,7 +98,7 @@ class Side:
 
     @cached_property
     def places(self) -> Places | None:
-        """The places of the rows of `frame`, as the report has them."""
+        """Return the places of the rows of `frame`, as in the report."""
         if self.frame is None:
             return None
         return places_of(self.frame if self.marked is None else align_places(self.frame, self.marked))
@@ -139,7 +139,7 @@ def profiled_steps(frame: pd.DataFrame) -> int:
 
 
 def of_run(run: Run, backend: str, label: str, source: str) -> Side:
-    """One backend of a run. Raises `KeyError` for one that is not there."""
+    """One backend of a run. Raises `KeyError` for one that is missing."""
     return of_report(run, analyse(run), backend, label, source)
 
 

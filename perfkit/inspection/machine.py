@@ -168,7 +168,7 @@ def _instruction_set(instructions: Sequence[Instruction]) -> str:
 
 
 def _widths(instructions: Sequence[Instruction]) -> str:
-    """Bits of the vector arithmetic, the commonest first."""
+    """Bits of the vector arithmetic, the most common first."""
     counts = Counter(i.width for i in instructions if i.kind.startswith("vector"))
     if not counts:
         return "no vector arithmetic"

@@ -104,7 +104,7 @@ class HotKernel(msgspec.Struct, kw_only=True):
 
 
 class CodeChange(msgspec.Struct, frozen=True, kw_only=True):
-    """An instruction or a line in two reports: its part of the kernel's time in both; None where it is not there."""
+    """An instruction or a line in two reports: its part of the kernel's time in both; None where it is missing."""
 
     kernel: str
     where: str

@@ -77,7 +77,7 @@ class Profile:
         return self
 
     def step(self) -> None:
-        """A step of the loop is over."""
+        """Note that a step of the loop is over."""
         if self._watcher is not None:
             self._watcher.signal(MARK, 0)
 

@@ -101,12 +101,12 @@ def _two_more(bursts: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def interval(values: np.ndarray) -> Interval:
-    """The median with its 95 % interval; the range below five values."""
+    """Return the median with its 95 % interval; the range below five values."""
     return _of(estimates.median([float(v) for v in values]))
 
 
 def mean(values: np.ndarray) -> Interval:
-    """The mean, likewise."""
+    """Return the mean with its 95 % interval."""
     return _of(estimates.mean([float(v) for v in values]))
 
 

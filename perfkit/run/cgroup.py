@@ -1,4 +1,4 @@
-"""The limit of memory that Linux puts on this process's control group, as containers and CI runners have it.
+"""The limit of memory that Linux puts on this process's control group, as in containers and on CI runners.
 
 `/proc/meminfo` describes the whole machine. Version 2 of control groups names its files memory.max and memory.current,
 version 1 memory.limit_in_bytes and memory.usage_in_bytes. A group above may be narrower than the process's own. Files

@@ -132,7 +132,7 @@ def find(name: str, folder: Path) -> dict[str, Any] | None:
 
 
 def keep(name: str, folder: Path, told: dict[str, Any]) -> None:
-    """Keep the reference that lies in `folder`, and what goes with it. Where the disk has no room, it is not kept."""
+    """Keep the reference in `folder`, and what goes with it. Where the disk has no room, it is not kept."""
     size = sum(file.stat().st_size for file in folder.iterdir() if file.is_file())
     place = _folder()
     with contextlib.suppress(OSError):

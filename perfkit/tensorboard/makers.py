@@ -64,7 +64,7 @@ class Makers:
         return _sized(views.encoded({"report": report, "page": html.report_data(report)}))
 
     def diff_json(self, places: tuple[Place, Place], backends: tuple[str, str], task: Task) -> tuple[bytes, int]:
-        """The difference of two reports as JSON. Raises `InputError` for a backend that is not there."""
+        """The difference of two reports as JSON. Raises `InputError` for a backend that is missing."""
         first, second = (self.report(place, task) for place in places)
         try:
             return _sized(views.diff(first, second, backends))

@@ -67,7 +67,7 @@ class Asked:
 def copies(asked: Asked, here: Path) -> Iterator[tuple[list[Tree], Change]]:
     """Give both sides of a change to the program that runs in `here`, and the change.
 
-    Raises `UsageError` where a side is not there, the patch does not apply, or nothing differs.
+    Raises `UsageError` where a side is missing, the patch does not apply, or nothing differs.
     """
     if shutil.which("git") is None:
         raise Unavailable("git is not installed, and `perfkit try` needs it to apply and show changes.", "Install git.")

@@ -142,7 +142,7 @@ class StoredClicks(ClickSource):
 
 
 def _numbers(table: pa.Table, name: str) -> np.ndarray:
-    """A column as int64, with 0 for what is missing, as DLRM's reference has it."""
+    """Return a column as int64, with 0 for what is missing, as in DLRM's reference."""
     return np.asarray(table[name].combine_chunks().fill_null(0).cast(pa.int64()))
 
 

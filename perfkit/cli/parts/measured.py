@@ -53,7 +53,7 @@ def wanted(texts: Sequence[str], backend: str) -> bool:
                 f"{stored[0]} was measured before, and {other} would be now.",
                 "Measure the workload by itself first, then compare the two folders.",
             )
-        return False  # and the error says what is not there
+        return False  # and the error says what is missing
     return bool(backend) or (not stored and all(map(_is_workload, texts)))
 
 

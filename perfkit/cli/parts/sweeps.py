@@ -1,4 +1,4 @@
-"""Runs of several sizes: making those that are not there, and the page that shows them together."""
+"""Runs of several sizes: making those that are missing, and the page that shows them together."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def _built(source: Path) -> Path | None:
 
 
 def _compile(source: Path, compiler: Compiler, root: Path, path: Path) -> bool:
-    """Compile `source` against PyTorch at `root` into `path`, under another name first; whether that was possible."""
+    """Compile `source` against PyTorch at `root` into `path`, under another name first; return whether it could."""
     options = ["-O2", "-fPIC", "-shared", "-w", f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}"]
     options.append(f"-I{root / 'include'}")
     libraries = [f"-L{root / 'lib'}", "-ltorch_cpu", "-lc10"]

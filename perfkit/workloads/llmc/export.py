@@ -107,7 +107,7 @@ def _check_names(workload: Workload, dimensions: Mapping[str, int], weights: Map
     wanted = {name for names, _ in layout(dimensions, dimensions["vocabulary"]) for name in names}
     if wanted != set(weights):
         odd = sorted(wanted ^ set(weights))[0]
-        raise UsageError(f"{workload.name} is not a GPT-2 as llm.c has it: {odd} is not in both.", "Export gpt2.")
+        raise UsageError(f"{workload.name} is not a GPT-2 like llm.c's: only one of them has {odd}.", "Export gpt2.")
     assert WTE in weights
 
 
