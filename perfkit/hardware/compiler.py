@@ -6,7 +6,6 @@ import functools
 import hashlib
 import os
 import shlex
-import shutil
 import subprocess
 import tempfile
 from pathlib import Path
@@ -16,6 +15,7 @@ import msgspec
 from perfkit.cache import cache_dir, locked, making
 from perfkit.errors import RunFailed, Unavailable
 from perfkit.hardware.cpu import read_cpu
+from perfkit.hardware.system import printed
 
 HOW_TO_GET = "Install one: `apt install gcc`, `dnf install gcc`, or `xcode-select --install`; or set CC."
 
@@ -79,20 +79,10 @@ def has_openmp(compiler: Compiler) -> bool:
 @functools.lru_cache(maxsize=8)
 def _find(named: str, usual: tuple[str, ...], path: str) -> Compiler | None:
     for command in [tuple(shlex.split(named))] if named else [(name,) for name in usual]:
-        version = _version(command)
+        version = printed([*command, "--version"]).partition("\n")[0]
         if version:
             return Compiler(command, version)
     return None
-
-
-def _version(command: tuple[str, ...]) -> str:
-    if not shutil.which(command[0]):
-        return ""
-    try:
-        done = subprocess.run([*command, "--version"], capture_output=True, text=True, timeout=20, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return ""
-    return done.stdout.partition("\n")[0].strip()
 
 
 def _first_that_compiles(compiler: Compiler, source: Path, program: Path) -> None:

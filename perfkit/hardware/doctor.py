@@ -6,7 +6,6 @@ import os
 import platform
 import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -17,9 +16,10 @@ import perfkit
 from perfkit import tested
 from perfkit.hardware import access
 from perfkit.hardware.compiler import HOW_TO_GET, find_compiler, has_openmp
-from perfkit.hardware.cpu import ROOT, read_cpu
+from perfkit.hardware.cpu import read_cpu
 from perfkit.hardware.gpu import counters_need_admin, driver_version, is_admin, read_gpus
 from perfkit.hardware.identity import torch_cuda, version_of
+from perfkit.hardware.system import ROOT, printed
 from perfkit.units import text
 
 OK, LIMITED, MISSING = "ok", "limited", "missing"
@@ -242,11 +242,7 @@ def find_tool(name: str, root: Path = ROOT) -> Path | None:
 
 
 def _tool_version(path: Path) -> str:
-    try:
-        done = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=20)
-    except (OSError, subprocess.SubprocessError):
-        return ""
-    found = re.search(r"[Vv]ersion:? *([0-9][0-9.]*)", done.stdout)
+    found = re.search(r"[Vv]ersion:? *([0-9][0-9.]*)", printed([path, "--version"]))
     return found[1].rstrip(".") if found else ""
 
 

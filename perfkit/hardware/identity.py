@@ -21,6 +21,7 @@ import msgspec
 from perfkit.hardware.compiler import find_compiler
 from perfkit.hardware.cpu import Cpu, current_clock, read_cpu
 from perfkit.hardware.gpu import driver_version, gpu_names, read_gpus
+from perfkit.hardware.system import text_of
 
 # Distributions whose versions are kept, by the name that people say.
 PACKAGES = {
@@ -151,10 +152,7 @@ def torch_cuda() -> str | None:
     spec = importlib.util.find_spec("torch")
     if spec is None or not spec.origin:
         return None
-    try:
-        lines = Path(spec.origin).with_name("version.py").read_text(encoding="utf-8")
-    except OSError:
-        return None
+    lines = text_of(Path(spec.origin).with_name("version.py"))
     for name, words in (("cuda", "CUDA"), ("hip", "ROCm")):
         found = re.search(rf"^{name}\b[^=\n]*= *['\"]([^'\"]+)", lines, re.MULTILINE)
         if found:

@@ -8,7 +8,8 @@ import platform
 
 from perfkit.errors import Unavailable, UsageError
 from perfkit.hardware.compiler import HOW_TO_GET, Compiler, find_compiler
-from perfkit.hardware.cpu import ROOT, first_cpu, read_cpu
+from perfkit.hardware.cpu import first_cpu, read_cpu
+from perfkit.hardware.system import ROOT
 
 # Features that each instruction set needs (names as in /proc/cpuinfo); the compiler's options have the same names.
 ISA_FEATURES = {
