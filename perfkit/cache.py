@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +25,14 @@ def cache_dir() -> Path:
     # The XDG specification says that a relative path is to be ignored.
     root = Path(base) if base and os.path.isabs(base) else Path.home() / ".cache"
     return root / "perfkit"
+
+
+def digest(*parts: str | bytes) -> str:
+    """Return 20 hexadecimal digits, for a file's name, of what the file depends on."""
+    found = hashlib.sha256()
+    for part in parts:
+        found.update((part.encode() if isinstance(part, str) else part) + b"\0")
+    return found.hexdigest()[:20]
 
 
 @contextlib.contextmanager

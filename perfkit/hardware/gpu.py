@@ -6,7 +6,6 @@ names in /proc. What none of them knows is None.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 from collections.abc import Callable, Iterable
@@ -74,18 +73,28 @@ def driver_version(root: Path = ROOT) -> str | None:
 def gpu_use(index: int) -> float | None:
     """Share of the time of NVML's last period, up to a second, in which kernels ran on CUDA's device `index`, 0 to 1,
     whoever launched them; None if NVML does not report it."""
+    nvml = started_nvml()
+    if nvml is None:
+        return None
+    try:
+        return float(nvml.nvmlDeviceGetUtilizationRates(_nvml_handle(nvml, index)).gpu) / 100
+    except (nvml.NVMLError, IndexError):
+        return None
+    finally:
+        nvml.nvmlShutdown()
+
+
+def started_nvml() -> Any | None:
+    """Return NVML, initialised; None where it is missing or does not work. Each user shuts it down or keeps it."""
     try:
         import pynvml
     except ImportError:
         return None
     try:
         pynvml.nvmlInit()
-        return float(pynvml.nvmlDeviceGetUtilizationRates(_nvml_handle(pynvml, index)).gpu) / 100
-    except (pynvml.NVMLError, IndexError):
+    except pynvml.NVMLError:
         return None
-    finally:
-        with contextlib.suppress(pynvml.NVMLError):
-            pynvml.nvmlShutdown()
+    return pynvml
 
 
 def _nvml_handle(nvml: Any, index: int) -> Any:
@@ -107,21 +116,15 @@ def is_admin(root: Path = ROOT) -> bool:
 
 
 def _from_nvml() -> list[Gpu]:
-    try:
-        import pynvml
-    except ImportError:
+    nvml = started_nvml()
+    if nvml is None:
         return []
     try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        return []
-    try:
-        return [_nvml_gpu(pynvml, index) for index in range(pynvml.nvmlDeviceGetCount())]
-    except pynvml.NVMLError:
+        return [_nvml_gpu(nvml, index) for index in range(nvml.nvmlDeviceGetCount())]
+    except nvml.NVMLError:
         return []
     finally:
-        with contextlib.suppress(pynvml.NVMLError):
-            pynvml.nvmlShutdown()
+        nvml.nvmlShutdown()
 
 
 def _nvml_gpu(nvml: Any, index: int) -> Gpu:

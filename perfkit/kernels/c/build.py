@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import shlex
 import subprocess
 import tempfile
 from pathlib import Path
 
-from perfkit.cache import cache_dir, locked, making
+from perfkit.cache import cache_dir, digest, locked, making
 from perfkit.errors import RunFailed
 from perfkit.hardware.compiler import Compiler
 from perfkit.kernels.c import toolchain
@@ -45,13 +44,10 @@ def library(source: Path, dtype: str) -> Path:
 
 
 def _digest(source: Path, dtype: str, compiler: Compiler, isa: str) -> str:
-    """Everything that the library depends on, in 20 hexadecimal digits."""
-    digest = hashlib.sha256()
-    for text in (*OPTIONS, *DEFINES[dtype], isa, *compiler.command, compiler.version, toolchain.cpu_identity()):
-        digest.update(text.encode() + b"\0")
-    for file in (source, *sorted(source.parent.glob("*.h")), *sorted(INCLUDE.rglob("*.h"))):
-        digest.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
-    return digest.hexdigest()[:20]
+    """Return the digest of everything that the library depends on."""
+    made_by = *OPTIONS, *DEFINES[dtype], isa, *compiler.command, compiler.version, toolchain.cpu_identity()
+    files = source, *sorted(source.parent.glob("*.h")), *sorted(INCLUDE.rglob("*.h"))
+    return digest(*made_by, *(part for file in files for part in (file.name, file.read_bytes())))
 
 
 def _build(source: Path, dtype: str, compiler: Compiler, isa: str, path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import subprocess
 import tempfile
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 
 import torch
 
-from perfkit.cache import locked
+from perfkit.cache import digest, locked
 from perfkit.hardware.compiler import Compiler, find_compiler
 from perfkit.kernels.c import build
 
@@ -36,10 +35,8 @@ def _built(source: Path) -> Path | None:
     compiler = find_compiler("CXX", ("c++", "g++", "clang++"))
     if compiler is None or not (root / "include/ATen/core/dispatch/Dispatcher.h").is_file():
         return None
-    digest = hashlib.sha256(source.read_bytes())
-    for text in (torch.__version__, str(torch.version.git_version), *compiler.command, compiler.version):
-        digest.update(text.encode() + b"\0")
-    path = build.kernel_cache() / f"{source.stem}-{digest.hexdigest()[:20]}.so"
+    built_for = torch.__version__, str(torch.version.git_version), *compiler.command, compiler.version
+    path = build.kernel_cache() / f"{source.stem}-{digest(source.read_bytes(), *built_for)}.so"
     with locked(path):
         return path if path.is_file() or _compile(source, compiler, root, path) else None
 

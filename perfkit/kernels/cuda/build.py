@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from perfkit.cache import locked, making
+from perfkit.cache import digest, locked, making
 from perfkit.kernels.c.build import INCLUDE, kernel_cache
 from perfkit.kernels.cuda import nvrtc
 from perfkit.kernels.cuda.resources import Resources, read_resources
@@ -61,13 +60,9 @@ def _headers(source: Path) -> dict[str, str]:
 
 
 def _digest(source: Path, dtype: str, arch: str, kernels: Sequence[str]) -> str:
-    """Everything that the module depends on, in 20 hexadecimal digits."""
-    digest = hashlib.sha256()
-    for text in (*OPTIONS, dtype, arch, str(nvrtc.version()), *kernels, source.read_text()):
-        digest.update(text.encode() + b"\0")
-    for name, text in _headers(source).items():
-        digest.update(name.encode() + b"\0" + text.encode() + b"\0")
-    return digest.hexdigest()[:20]
+    """Return the digest of everything that the module depends on."""
+    headers = (part for header in _headers(source).items() for part in header)
+    return digest(*OPTIONS, dtype, arch, str(nvrtc.version()), *kernels, source.read_text(), *headers)
 
 
 def _build(source: Path, dtype: str, arch: str, kernels: Sequence[str], path: Path, facts: Path) -> None:
