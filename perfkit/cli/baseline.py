@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from perfkit.cli.parts import options
-from perfkit.cli.parts.output import Wanted, json_of, put
+from perfkit.cli.parts.output import Destination, json_of, put
 from perfkit.errors import CheckFailed, InputError
 from perfkit.render.output import of_page
 
@@ -119,4 +119,4 @@ def history(
             raise InputError(f"There is no baseline {name}.", "`perfkit baseline list` shows them.")
     known = [(name, [(r.record.saved, r.record.metrics, r.record.machine) for r in saved[name]]) for name in saved]
     lines = history.lines(known, metric)
-    put(of_page(lines, rendered.page_of(metric, lines), "history"), Wanted(out, ("html", "md"), json_of(as_json)))
+    put(of_page(lines, rendered.page_of(metric, lines), "history"), Destination(out, ("html", "md"), json_of(as_json)))

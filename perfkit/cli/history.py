@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from perfkit.cli.parts import options
-from perfkit.cli.parts.output import Wanted, json_of, put
+from perfkit.cli.parts.output import Destination, json_of, put
 from perfkit.render.output import of_page
 
 
@@ -19,4 +19,4 @@ def history(
     from perfkit.tries import log as logs
 
     found = logs.read(log or logs.root(), fingerprint(read_cpu().usable))
-    put(of_page(found, rendered.history_page(found), "history"), Wanted(as_json=json_of(as_json, brief)))
+    put(of_page(found, rendered.history_page(found), "history"), Destination(as_json=json_of(as_json, brief)))

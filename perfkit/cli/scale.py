@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from perfkit.cli.parts import options
-from perfkit.cli.parts.output import Wanted, json_of, put
+from perfkit.cli.parts.output import Destination, json_of, put
 from perfkit.errors import UsageError
 from perfkit.render.output import of_page
 
 if TYPE_CHECKING:
-    from perfkit.hardware.collectives.results import Sweep
+    from perfkit.hardware.collectives.results import CollectiveSweep
     from perfkit.scale.one_rank import OneRank
 
 NAME = "scale"
@@ -60,7 +60,7 @@ def scale(
     network = links.network(link, per_host, device, one.ceilings.device_name, _sweeps(one))
     scalings = predict.SCALINGS if scaling == "both" else (scaling,)
     found = predict.predict(one, network, wanted, options.names(parallel or one.way or "ddp,fsdp"), scalings)
-    put(of_page(found, rendered.page(found), NAME), Wanted(out, as_json=json_of(as_json, brief)))
+    put(of_page(found, rendered.page(found), NAME), Destination(out, as_json=json_of(as_json, brief)))
     return 0
 
 
@@ -80,7 +80,7 @@ def _number(text: str) -> int:
     return int(text)
 
 
-def _sweeps(one: OneRank) -> list[Sweep]:
+def _sweeps(one: OneRank) -> list[CollectiveSweep]:
     """The sweeps of collectives that the run keeps, else those of this machine, if it is of the same kind."""
     from perfkit.hardware.store import kept_ceilings
 

@@ -14,7 +14,7 @@ from perfkit.errors import UsageError
 from perfkit.settings import DATA, fields
 
 if TYPE_CHECKING:
-    from perfkit.run.sweep import Cell
+    from perfkit.run.sweep import SweepCell
 
 AXES = "What is varied"
 VARIED = ("preset", "variant", "dtype", "batch_size", "sequence_length", "ranks", "parallel", "steps")
@@ -92,9 +92,9 @@ def _list(text: str) -> list[str]:
     return list(dict.fromkeys(options.names(text)))
 
 
-def _cells(workload: str, axes: dict[str, list[str]], fixed: dict[str, Any], folder: Path) -> list[Cell]:
+def _cells(workload: str, axes: dict[str, list[str]], fixed: dict[str, Any], folder: Path) -> list[SweepCell]:
     """A cell for each combination, its settings checked. Raises what `resolve_settings` raises."""
-    from perfkit.run.sweep import Cell, combinations, folder_name
+    from perfkit.run.sweep import SweepCell, combinations, folder_name
     from perfkit.workloads import loader
     from perfkit.workloads.settings import resolve_settings
 
@@ -108,7 +108,7 @@ def _cells(workload: str, axes: dict[str, list[str]], fixed: dict[str, Any], fol
         dimensions = {name: value for name, value in values.items() if name not in VARIED}
         settings = resolve_settings(chosen, dimensions=dimensions, **options, **fixed)
         shown = {name: value for name, value in values.items() if len(axes[name]) > 1}
-        cells.append(Cell(shown, settings, folder / folder_name(shown)))
+        cells.append(SweepCell(shown, settings, folder / folder_name(shown)))
     return cells
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from perfkit.memory import kinds as k
 from perfkit.memory import phases
 from perfkit.memory.lifetimes import Allocations, allocated_over_time
-from perfkit.memory.records import FAILED, Snapshot, Trace
+from perfkit.memory.records import FAILED, AllocatorEvents, Snapshot
 from perfkit.memory.results import DeviceMemory, Remedy
 
 WORTH = 0.01  # of the peak that a remedy has to save
@@ -69,7 +69,9 @@ def _expandable(made: DeviceMemory) -> list[Remedy]:
     return [Remedy(name="expandable segments", text=EXPANDABLE)]
 
 
-def of_failure(snapshot: Snapshot, trace: Trace, facts: k.StackFacts | None, made: DeviceMemory) -> list[Remedy]:
+def of_failure(
+    snapshot: Snapshot, trace: AllocatorEvents, facts: k.StackFacts | None, made: DeviceMemory
+) -> list[Remedy]:
     """Return what would have freed memory when the last allocation failed, the largest saving first."""
     assert made.end is not None
     found = []

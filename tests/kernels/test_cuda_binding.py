@@ -11,9 +11,9 @@ import torch
 from perfkit.errors import RunFailed
 from perfkit.kernels import find
 from perfkit.kernels.cuda import binding
-from perfkit.kernels.cuda.host import Argument, Device, Host, record
+from perfkit.kernels.cuda.host import Argument, GpuLimits, Host, record
 
-H200 = Device("sm_90", 132, 227 << 10)
+H200 = GpuLimits("sm_90", 132, 227 << 10)
 
 
 class Driver(Exception):
@@ -40,7 +40,7 @@ class Program:
 
 @pytest.fixture
 def program(monkeypatch: pytest.MonkeyPatch) -> type[Program]:
-    monkeypatch.setattr(binding, "_Program", Program)
+    monkeypatch.setattr(binding, "_CompiledLaunches", Program)
     monkeypatch.setattr(binding, "device_facts", lambda device: H200)
     monkeypatch.setattr(Program, "made", [])
     monkeypatch.setattr(Program, "values", [])
@@ -150,7 +150,7 @@ def test_rows_are_held_by_the_fewest_threads_and_blocks() -> None:
     one, two = host.shared_rows(20_000), host.shared_rows(50257)
     assert one is not None and one.blocks == 1
     assert two is not None and two.blocks == 2 and 2 * two.bytes < H200.shared
-    assert Host(Device("sm_80", 108, 163 << 10), 4, 1).shared_rows(50257) is None
+    assert Host(GpuLimits("sm_80", 108, 163 << 10), 4, 1).shared_rows(50257) is None
 
 
 def test_long_rows_of_rmsnorm_are_shared_by_a_cluster_where_it_suits_them() -> None:
@@ -158,7 +158,7 @@ def test_long_rows_of_rmsnorm_are_shared_by_a_cluster_where_it_suits_them() -> N
     fourth = next(i for i in operation.implementations if (i.language, i.version) == ("cuda", 4))
     function = binding.host_function(operation.source_path(fourth), fourth.symbol)
 
-    def first(N: int, C: int, item: int = 2, device: Device = H200, offset: int = 0) -> Any:
+    def first(N: int, C: int, item: int = 2, device: GpuLimits = H200, offset: int = 0) -> Any:
         return record(function, device, item, [offset] * 6, [N, C, 0]).steps[0]
 
     for C, item, blocks in ((2048, 2, 1), (8192, 2, 1), (16384, 2, 2), (32768, 2, 4), (65536, 4, 8)):
@@ -169,5 +169,5 @@ def test_long_rows_of_rmsnorm_are_shared_by_a_cluster_where_it_suits_them() -> N
     assert first(3, 16384).grid[0] == 6  # no cluster without rows
     for other in (first(4096, 768), first(4096, 5120), first(4096, 16384, offset=8), first(4096, 16388)):
         assert "_v4<" not in other.kernel
-    assert "_v4<" not in first(4096, 2048, device=Device("sm_80", 108, 163 << 10)).kernel
+    assert "_v4<" not in first(4096, 2048, device=GpuLimits("sm_80", 108, 163 << 10)).kernel
     assert not record(function, H200, 2, [0] * 6, [0, 2048, 0]).steps[0].kernel.startswith("rmsnorm_backward_v4")

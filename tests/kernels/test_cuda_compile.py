@@ -23,11 +23,11 @@ from perfkit.kernels.checking import Inputs
 from perfkit.kernels.cuda import nvrtc
 from perfkit.kernels.cuda.binding import ITEM_SIZES, host_function
 from perfkit.kernels.cuda.build import compiled, cubin
-from perfkit.kernels.cuda.host import Argument, Device, Host, record
+from perfkit.kernels.cuda.host import Argument, GpuLimits, Host, record
 from perfkit.kernels.cuda.resources import Resources, read_resources
 
 # Multiprocessors and the most shared memory of a block, as NVIDIA's programming guide gives them.
-DEVICES = (Device("sm_80", 108, 163 << 10), Device("sm_90", 132, 227 << 10), Device("sm_100", 148, 227 << 10))
+DEVICES = (GpuLimits("sm_80", 108, 163 << 10), GpuLimits("sm_90", 132, 227 << 10), GpuLimits("sm_100", 148, 227 << 10))
 FULL = pytest.mark.full
 TARGETS = [
     pytest.param(d, dtype, marks=[] if (d.arch, dtype) == ("sm_90", "bf16") else FULL, id=f"{d.arch}-{dtype}")
@@ -98,7 +98,7 @@ def tensors_of(operation: Operation) -> int:
     return len(operation.signature.tensors) + len(operation.signature.outputs)
 
 
-def recorded(operation: Operation, i: Implementation, dtype: str, device: Device) -> Iterator[Host]:
+def recorded(operation: Operation, i: Implementation, dtype: str, device: GpuLimits) -> Iterator[Host]:
     """Return the launches of a host function for the smallest case with tensors off 16 bytes, then for GPT-2's sizes.
 
     One that can add to its outputs once overwrites all, and then adds to all.
@@ -112,7 +112,7 @@ def recorded(operation: Operation, i: Implementation, dtype: str, device: Device
             yield record(function, device, ITEM_SIZES[dtype], offsets, i.numbers(scalars, mask))
 
 
-def kernels_by_source(dtype: str, device: Device) -> dict[Path, set[str]]:
+def kernels_by_source(dtype: str, device: GpuLimits) -> dict[Path, set[str]]:
     """Every kernel that some call launches, by source."""
     found: dict[Path, set[str]] = {}
     for operation in OPERATIONS:
@@ -125,7 +125,7 @@ def kernels_by_source(dtype: str, device: Device) -> dict[Path, set[str]]:
 
 
 @functools.cache
-def resources(dtype: str, device: Device) -> dict[str, Resources]:
+def resources(dtype: str, device: GpuLimits) -> dict[str, Resources]:
     """Resources by kernel, kept in the cache. NVRTC lets go of Python's lock: as many at a time as cores."""
     tasks = [
         (source, dtype, device.arch, sorted(kernels)) for source, kernels in kernels_by_source(dtype, device).items()
@@ -146,7 +146,7 @@ def test_every_source_has_kernels_that_run() -> None:
 
 @pytest.mark.slow
 @targets
-def test_no_kernel_spills_or_uses_local_memory(device: Device, dtype: str) -> None:
+def test_no_kernel_spills_or_uses_local_memory(device: GpuLimits, dtype: str) -> None:
     found = resources(dtype, device)
     assert len(found) > 50
     bad = {k: r for k, r in found.items() if r.local or r.spill_stores or r.spill_loads}
@@ -155,7 +155,7 @@ def test_no_kernel_spills_or_uses_local_memory(device: Device, dtype: str) -> No
 
 @pytest.mark.slow
 @targets
-def test_every_block_fits_a_multiprocessor(device: Device, dtype: str) -> None:
+def test_every_block_fits_a_multiprocessor(device: GpuLimits, dtype: str) -> None:
     """Registers are handed out to warps in units of 256; the launch fails where they or shared memory do not do."""
     for operation in OPERATIONS:
         for i in operation.implementations:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from perfkit.analysis.report import aggregate
-from perfkit.analysis.roofline.withheld import judge_rows
+from perfkit.analysis.roofline.excluded import judge_rows
 from perfkit.columns import Coded
 from perfkit.hardware.ceilings import Ceilings
 from perfkit.table import KernelTable
@@ -60,21 +60,21 @@ def marked_for(run: Run, backend: str) -> pd.DataFrame | None:
 
 def rows_of(
     frame: pd.DataFrame, ceilings: Ceilings | None, table: KernelTable, marked: pd.DataFrame | None = None
-) -> aggregate.Rows:
+) -> aggregate.LabelledRows:
     """The rows of `frame`, a part of `table`, judged by `ceilings`, with their labels and places.
 
     Rows without a module are placed by `marked`, rows of a run of the same step, where it is given.
     """
     family_code, families = frame["family"].astype(object).fillna("other").factorize()
-    judged, withheld = judge_rows(frame, ceilings, table.facts)
+    judged, excluded = judge_rows(frame, ceilings, table.facts)
     placed = frame
     if marked is not None:
         from perfkit.tree.aligned import align_places
 
         placed = align_places(frame, marked)
-    return aggregate.Rows(
+    return aggregate.LabelledRows(
         judged=judged,
-        withheld=withheld,
+        excluded=excluded,
         steps=steps_of(frame, table),
         places=places_of(placed, ("family",)),
         family_code=family_code,

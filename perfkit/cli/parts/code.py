@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from perfkit.cli.parts.output import Json, Wanted, put
+from perfkit.cli.parts.output import Destination, Json, put
 from perfkit.errors import InputError
 from perfkit.render.output import of_page
 from perfkit.run_folder import write_whole
@@ -24,7 +24,7 @@ def show(path: Path, out: Path | None, limit: int | None, answer: Json | None) -
         write_whole(out, rendered.render_html(str(path), codes))
     output = of_page(rendered.record(str(path), codes, rows), rendered.page(str(path), codes, rows), "code")
     links = [("Code", str(out))] if out and not answer else []
-    put(output, Wanted(as_json=answer, limit=0), links)
+    put(output, Destination(as_json=answer, limit=0), links)
 
 
 def read(path: Path) -> list[KernelCode]:

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from perfkit.cli.parts.output import Wanted, put
+from perfkit.cli.parts.output import Destination, put
 from perfkit.cli.parts.shown import complain
 from perfkit.errors import PerfkitError
 from perfkit.render.output import of_page
 
 NAME = "report-memory"
-ENDINGS = (".pickle", ".pkl")
 
 
-def report(files: list[Path], wanted: Wanted) -> None:
+def report(files: list[Path], wanted: Destination) -> None:
     """Report on snapshots, all in one page. Raises `InputError` for one that cannot be read."""
     _put(files, files[0].name if len(files) == 1 else f"{len(files)} snapshots", wanted)
 
 
-def _put(files: list[Path], title: str, wanted: Wanted) -> None:
+def _put(files: list[Path], title: str, wanted: Destination) -> None:
     from perfkit.memory.analyse import analyse
     from perfkit.readers.snapshot.read import read_snapshot
     from perfkit.render.pages import memory
@@ -30,10 +29,11 @@ def _put(files: list[Path], title: str, wanted: Wanted) -> None:
 def explain_failures(folder: Path) -> None:
     """Say on stderr who held the memory when an allocation failed, where `folder` has snapshots of that moment."""
     from perfkit.readers.formats import MEMORY, held_in
+    from perfkit.readers.formats.snapshot import FORMAT
 
-    files = [file for file in sorted(folder.glob("*")) if file.suffix in ENDINGS and held_in(file) == MEMORY]
+    files = [file for file in sorted(folder.glob("*")) if file.suffix in FORMAT.endings and held_in(file) == MEMORY]
     if files:
         try:
-            _put(files, "Out of memory", Wanted(folder, on_stderr=True))
+            _put(files, "Out of memory", Destination(folder, on_stderr=True))
         except PerfkitError as error:
             complain(str(error))

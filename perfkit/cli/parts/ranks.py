@@ -8,21 +8,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perfkit.cli.parts import shown
-from perfkit.cli.parts.output import Wanted, put
+from perfkit.cli.parts.output import Destination, put
 from perfkit.errors import InputError
 from perfkit.render.output import Output
 
 if TYPE_CHECKING:
     from perfkit.ranks.drawing import Drawing
-    from perfkit.ranks.job import Job
-    from perfkit.ranks.members import Member
+    from perfkit.ranks.rank_group import RankGroup
+    from perfkit.ranks.rank_table import RankTable
     from perfkit.ranks.results import RanksReport
     from perfkit.table import KernelTable
 
 NAME = "report-ranks"
 
 
-def report_ranks(paths: list[Path], wanted: Wanted) -> list[Path]:
+def report_ranks(paths: list[Path], wanted: Destination) -> list[Path]:
     """Report on the traces of ranks among `paths`, if there are two or more; return the other paths, in order.
 
     A folder that is not a run folder means the traces in it.
@@ -35,12 +35,12 @@ def report_ranks(paths: list[Path], wanted: Wanted) -> list[Path]:
         for problem in problems:
             print(f"Not compared with other ranks: {problem}", file=sys.stderr)
         return files
-    from perfkit.ranks import beside
+    from perfkit.ranks import link_context
     from perfkit.ranks.analyse import of_job
-    from perfkit.ranks.job import together
+    from perfkit.ranks.rank_group import together
 
-    job, run = together(members), beside.run_of(members)
-    found = of_job(job, problems, beside.roofs(members, run), beside.environment(run))
+    job, run = together(members), link_context.run_of(members)
+    found = of_job(job, problems, link_context.roofs(members, run), link_context.environment(run))
     put(_output(found, job), replace(wanted, name=NAME))
     return [file for file in files if file not in ranks]
 
@@ -53,7 +53,7 @@ def _ranks_among(paths: list[Path]) -> tuple[list[Path], list[Path]]:
     return files, [file for file in files if several.is_of_a_rank(file)] if len(files) > 1 else []
 
 
-def _output(found: RanksReport, job: Job) -> Output:
+def _output(found: RanksReport, job: RankGroup) -> Output:
     from perfkit.ranks.drawing import draw
     from perfkit.render.pages import ranks as ranks_page
 
@@ -65,9 +65,9 @@ def _output(found: RanksReport, job: Job) -> Output:
     return Output(found, lambda form: made, NAME, files, lambda: {"": draw(job).joined()})
 
 
-def _read(paths: list[Path]) -> tuple[list[Member], list[str]]:
+def _read(paths: list[Path]) -> tuple[list[RankTable], list[str]]:
     """The ranks whose traces could be read, and a sentence for each other."""
-    from perfkit.ranks.members import of_table
+    from perfkit.ranks.rank_table import of_table
     from perfkit.readers import several
 
     with shown.progress() as say:
@@ -80,7 +80,7 @@ def drawn(paths: list[Path]) -> tuple[Drawing, list[str]] | None:
     None where there are not two. Raises `InputError` where they are not of one job, or one of them can be read at most.
     """
     from perfkit.ranks.drawing import draw
-    from perfkit.ranks.job import together
+    from perfkit.ranks.rank_group import together
     from perfkit.readers import several
 
     _, ranks = _ranks_among(paths)
@@ -96,7 +96,7 @@ def drawn(paths: list[Path]) -> tuple[Drawing, list[str]] | None:
     return draw(job, {member.rank: table for member, table in reversed(read)}), [*problems, *job.said]
 
 
-def _with_table(table: KernelTable) -> tuple[Member, KernelTable]:
-    from perfkit.ranks.members import of_table
+def _with_table(table: KernelTable) -> tuple[RankTable, KernelTable]:
+    from perfkit.ranks.rank_table import of_table
 
     return of_table(table), table

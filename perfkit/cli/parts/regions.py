@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from perfkit.cli.parts.output import Json, Wanted, put
+from perfkit.cli.parts.output import Destination, Json, put
 from perfkit.render.output import of_page
 from perfkit.run_folder import write_whole
 
@@ -29,4 +29,4 @@ def show(path: Path, out: Path | None, limit: int | None, answer: Json | None) -
     if out:
         write_whole(out, rendered.trace(records).decode() if rendered.is_trace(out) else render_html(page))
     links = [("Trace" if rendered.is_trace(out) else "Page", str(out))] if out and not answer else []
-    put(of_page(rendered.record(str(path), launch), page, "regions"), Wanted(as_json=answer, limit=0), links)
+    put(of_page(rendered.record(str(path), launch), page, "regions"), Destination(as_json=answer, limit=0), links)

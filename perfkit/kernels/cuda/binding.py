@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from perfkit.content import load_content_module
 from perfkit.errors import RunFailed, Unavailable
-from perfkit.kernels.cuda import early
+from perfkit.kernels.cuda import dependent_launch
 from perfkit.kernels.cuda.availability import unavailable
 from perfkit.kernels.cuda.build import Cubin, cubin
-from perfkit.kernels.cuda.host import Argument, Device, Host, HostFunction, Step, record
+from perfkit.kernels.cuda.host import Argument, GpuLimits, Host, HostFunction, HostLaunch, record
 from perfkit.kernels.declare import Implementation, Operation
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class BoundKernel:
         self.function = function
         self.dtype = dtype
         self.block = block
-        self._programs: dict[Any, _Program] = {}
+        self._programs: dict[Any, _CompiledLaunches] = {}
 
     @property
     def sweep(self) -> list[Mapping[str, int]]:
@@ -71,7 +71,7 @@ class BoundKernel:
                 self._programs.clear()
             offsets = [p & 15 for p in values]
             host = record(self.function, device_facts(device), ITEM_SIZES[self.dtype], offsets, scalars, self.block)
-            program = self._programs[key] = _Program(host, self.source, self.dtype, device)
+            program = self._programs[key] = _CompiledLaunches(host, self.source, self.dtype, device)
         values += [s for s in scalars if isinstance(s, float)]
         try:
             program.run(values)
@@ -84,7 +84,7 @@ class BoundKernel:
             ) from error
 
 
-class _Program:
+class _CompiledLaunches:
     """The launches of one host function on one GPU, compiled and ready."""
 
     def __init__(self, host: Host, source: Path, dtype: str, device: int) -> None:
@@ -102,7 +102,7 @@ class _Program:
             built = cubin(source, dtype, host.device.arch, [step.kernel for step in host.steps])
             self.steps = [self._step(step, built) for step in host.steps]
 
-    def _step(self, step: Step, built: Cubin) -> Any:
+    def _step(self, step: HostLaunch, built: Cubin) -> Any:
         kernel = _kernel(built.path, built.symbols[step.kernel], self.device, step.shared)
         places = [(i, a.place) for i, a in enumerate(step.arguments) if isinstance(a, Argument)]
         constants = [0 if isinstance(a, Argument) else a for a in step.arguments]
@@ -126,8 +126,8 @@ class _Program:
             arguments = constants.copy()
             for position, place in places:
                 arguments[position] = values[place]
-            if may_be_early and early.allowed():
-                early.launch(kernel.ptr, grid, block[0], shared, stream.ptr, arguments)
+            if may_be_early and dependent_launch.allowed():
+                dependent_launch.launch(kernel.ptr, grid, block[0], shared, stream.ptr, arguments)
             else:
                 kernel(grid, block, arguments, shared_mem=shared, stream=stream)
 
@@ -162,14 +162,14 @@ def _kernel(path: Path, symbol: str, device: int, shared: int) -> Any:
 
 
 @functools.cache
-def device_facts(index: int) -> Device:
+def device_facts(index: int) -> GpuLimits:
     """The facts of a GPU of this machine."""
     import cupy
     import torch
 
     found = torch.cuda.get_device_properties(index)
     shared = cupy.cuda.Device(index).attributes["MaxSharedMemoryPerBlockOptin"]
-    return Device(f"sm_{found.major}{found.minor}", found.multi_processor_count, int(shared))
+    return GpuLimits(f"sm_{found.major}{found.minor}", found.multi_processor_count, int(shared))
 
 
 def host_function(source: Path, symbol: str) -> HostFunction:

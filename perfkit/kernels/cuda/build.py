@@ -45,7 +45,7 @@ def cubin(source: Path, dtype: str, arch: str, kernels: Sequence[str]) -> Cubin:
     return Cubin(path, read["symbols"], resources)
 
 
-def compiled(source: Path, dtype: str, arch: str, kernels: Sequence[str]) -> nvrtc.Compiled:
+def compiled(source: Path, dtype: str, arch: str, kernels: Sequence[str]) -> nvrtc.CompiledCuda:
     """Compile `kernels` of `source`, with T as the type of `dtype`; names are as given."""
     prefix = f"using T = {TYPES[dtype]};\n"
     text = source.read_text() + "\n" + prefix  # after the includes, which define bf16; used by name expressions alone

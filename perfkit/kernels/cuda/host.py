@@ -37,7 +37,7 @@ class Argument:
 
 
 @dataclass(frozen=True)
-class Device:
+class GpuLimits:
     """Properties of the GPU that a host function may read; `shared` is the most bytes of shared memory of a block."""
 
     arch: str
@@ -46,7 +46,7 @@ class Device:
 
 
 @dataclass(frozen=True)
-class Step:
+class HostLaunch:
     """One recorded launch: threads of a block in one dimension; `arguments` are constants or places.
 
     `early`: the kernel waits itself for the one before it on the stream (early.cuh), and may begin while that one ends.
@@ -113,10 +113,10 @@ class Tile:
 class Host:
     """Records the launches of one call. `item` is the bytes of an element of the working precision."""
 
-    device: Device
+    device: GpuLimits
     item: int
     values: int  # tensors and floats of the call; scratch memory follows
-    steps: list[Step] = field(default_factory=list)
+    steps: list[HostLaunch] = field(default_factory=list)
     scratches: list[int] = field(default_factory=list)  # bytes of each
 
     def width(self, row: int, *tensors: Argument) -> int:
@@ -192,11 +192,11 @@ class Host:
     ) -> None:
         """Launch `kernel`, a name expression such as `f<T, 4>`. Nothing is launched when the grid is empty.
 
-        `early`: as in `Step`, where the caller allows it (`perfkit.kernels.overlapping`).
+        `early`: as in `HostLaunch`, where the caller allows it (`perfkit.kernels.overlapping`).
         """
         sizes = (grid, 1, 1) if isinstance(grid, int) else (*grid, 1, 1)[:3]
         if 0 not in sizes:
-            self.steps.append(Step(kernel, (sizes[0], sizes[1], sizes[2]), block, shared, arguments, early))
+            self.steps.append(HostLaunch(kernel, (sizes[0], sizes[1], sizes[2]), block, shared, arguments, early))
 
 
 HostFunction = Callable[..., None]
@@ -209,7 +209,7 @@ def ceil(a: int, b: int) -> int:
 
 def record(
     function: HostFunction,
-    device: Device,
+    device: GpuLimits,
     item: int,
     misaligned: Sequence[int],
     scalars: Sequence[int | float],

@@ -22,13 +22,13 @@ from perfkit.readers.kineto import checks, execution_trace
 from perfkit.readers.kineto.attribution.call_sites import PROVENANCE
 from perfkit.readers.kineto.attribution.columns import Placed, place
 from perfkit.readers.kineto.attribution.gpu_steps import Launches
-from perfkit.readers.kineto.decode.read import Events, read_events
+from perfkit.readers.kineto.decode.read import TraceContent, read_events
 from perfkit.readers.kineto.decode.typed import collector_off
-from perfkit.readers.kineto.lines.find import Lines
+from perfkit.readers.kineto.lines.find import TraceLines
 from perfkit.readers.kineto.measure.collectives import rank_of
-from perfkit.readers.kineto.measure.measure import Known, Measured, measure
+from perfkit.readers.kineto.measure.measure import MeasuredTrace, TraceContext, measure
 from perfkit.readers.kineto.measure.rows import wanted
-from perfkit.readers.kineto.recorded import Recorded
+from perfkit.readers.kineto.recorded import RecordedTrace
 from perfkit.run_folder import DeclaredKernel
 from perfkit.tree.shares import CallSite
 
@@ -62,12 +62,12 @@ def read_trace(
     graphs, by the number in the range around their replays (`perfkit:graph:0`); `lines` is the trace of a step whose
     source lines are marked, for a trace that holds no stacks.
     `facts` of the table hold steps, step_ns, busy_ns, gaps, events, trace_checks. `expected` is what a capture of
-    perfkit's own knows of its trace. With `whole` the table keeps what else the trace holds (`Recorded`).
+    perfkit's own knows of its trace. With `whole` the table keeps what else the trace holds (`RecordedTrace`).
     Raises `InputError` for a file that is missing, damaged or no trace, `UnusableProfile` for one that fails a check
     which its numbers need.
     """
     path = Path(path)
-    known = Known(
+    known = TraceContext(
         costs or CostModel(),
         declared or {},
         matmul_precision,
@@ -97,8 +97,8 @@ def read_trace(
 
 
 def _measured(
-    path: Path, known: Known, expected: checks.Expected | None, whole: bool, layers: str
-) -> tuple[dict[str, Any], dict[str, Any], list[str], dict[str, Recorded], list[counters.Track]]:
+    path: Path, known: TraceContext, expected: checks.Expected | None, whole: bool, layers: str
+) -> tuple[dict[str, Any], dict[str, Any], list[str], dict[str, RecordedTrace], list[counters.Track]]:
     """Return columns, facts, warnings, with `whole` what else the trace holds, and counters. Raises
     `UnusableProfile`."""
     with execution_trace.joined(path) as (text, remark):
@@ -113,7 +113,7 @@ def _measured(
     checks.refuse(path, checked)
     found.facts["trace_checks"] = msgspec.to_builtins([check for check, _ in checked])
     said = [check.sentence for check, _ in checked if check.sentence]
-    source = Lines(events, placed, known.lines)
+    source = TraceLines(events, placed, known.lines)
     source.add(found.columns, found.facts, found.launched, known.reads, found.sources)
     said += [source.problem] if source.problem else []
     said += [remark] if remark else []
@@ -122,11 +122,11 @@ def _measured(
         from perfkit.readers.kineto.holders import holders
 
         found.facts["memory"] = msgspec.to_builtins(holders(events, placed, layers))
-    recorded = {"profile": Recorded.of(events, placed.launch, path)} if whole else {}
+    recorded = {"profile": RecordedTrace.of(events, placed.launch, path)} if whole else {}
     return found.columns, found.facts, warnings, recorded, events.counters
 
 
-def _warnings(events: Events, placed: Placed, measured: Measured) -> list[str]:
+def _warnings(events: TraceContent, placed: Placed, measured: MeasuredTrace) -> list[str]:
     """Return what a person must know to read the table rightly."""
     host, marked, columns, found = events.host, placed.steps.marked, measured.columns, list[str]()
     if not len(host) and not len(events.device):

@@ -13,14 +13,14 @@ from perfkit.readers.counters import Track, measure_of, tracks_of
 from perfkit.readers.kineto.decode.collect import Collector
 from perfkit.readers.kineto.decode.events import DeviceEvents, HostEvents, MemoryEvents
 from perfkit.readers.kineto.decode.stream import RECORD, read_text
-from perfkit.readers.kineto.decode.typed import About, Counter, decode
+from perfkit.readers.kineto.decode.typed import Counter, DecodingFacts, decode
 
 _FEW = 0.01  # of the events
 _DEVICES = 64  # a process id below this is a device's
 
 
 @dataclass(frozen=True)
-class Events:
+class TraceContent:
     """The content of a trace: events of the `host` and of the `device`, allocations, and what else the file says,
     `about`.
 
@@ -31,11 +31,11 @@ class Events:
     host: HostEvents
     device: DeviceEvents
     memory: MemoryEvents
-    about: About
+    about: DecodingFacts
     counters: list[Track] = field(default_factory=list)
 
 
-def read_events(path: Path, wanted: Callable[[str], bool]) -> Events:
+def read_events(path: Path, wanted: Callable[[str], bool]) -> TraceContent:
     """The events of the trace at `path`; `wanted` says by name which operators' arguments are kept.
 
     Raises `InputError` for a file that cannot be read, is damaged or is not a trace.
@@ -45,8 +45,8 @@ def read_events(path: Path, wanted: Callable[[str], bool]) -> Events:
     return events
 
 
-def _read(path: Path, text: Iterable[bytes], wanted: Callable[[str], bool]) -> Events:
-    about = About()
+def _read(path: Path, text: Iterable[bytes], wanted: Callable[[str], bool]) -> TraceContent:
+    about = DecodingFacts()
     collector = Collector(wanted)
     for events in decode(path, about, text):
         collector.add(events)
@@ -58,7 +58,7 @@ def _read(path: Path, text: Iterable[bytes], wanted: Callable[[str], bool]) -> E
     about.unread = {word: n for word, n in collector.unread.items() if n > _FEW * about.events}
     about.first_ns = round(collector.origin_us * 1e3)
     about.origin_ns += about.first_ns
-    return Events(host, device, memory, about, counter_tracks(collector.counters, collector.origin_us))
+    return TraceContent(host, device, memory, about, counter_tracks(collector.counters, collector.origin_us))
 
 
 def counter_tracks(events: Sequence[Counter], origin_us: float) -> list[Track]:
@@ -81,7 +81,7 @@ def counter_tracks(events: Sequence[Counter], origin_us: float) -> list[Track]:
     )
 
 
-def _foreign(path: Path, about: About) -> InputError:
+def _foreign(path: Path, about: DecodingFacts) -> InputError:
     """The refusal of a list of events in which torch.profiler wrote none."""
     if about.lost == about.events:
         return InputError(f"{path} is JSON, but not a torch.profiler trace: its list holds no events.", RECORD)

@@ -17,7 +17,7 @@ from thunder.core.trace import TraceTag, from_trace
 from thunder.core.transforms import Transform
 
 from perfkit import profile_names, ranges
-from perfkit.backends.thunder.origins import PARAMETER, Modules, Origin, origins_of, settle
+from perfkit.backends.thunder.origins import PARAMETER, LogicalOperator, ModulePaths, origins_of, settle
 
 BEGIN, LINE, END = "perfkit_begin", "perfkit_line", "perfkit_end"
 _MARKS = (BEGIN, LINE, END)
@@ -26,15 +26,15 @@ _RETURN = "python_return"
 BETWEEN = "\n\n"  # two traces in a text
 
 
-class Marks(Transform):
+class LineRanges(Transform):
     """Marks the lines of the traces of one model; `before` gives the number of lines of text before its own."""
 
-    def __init__(self, modules: Modules, before: Callable[[], int] = lambda: 0) -> None:
+    def __init__(self, modules: ModulePaths, before: Callable[[], int] = lambda: 0) -> None:
         super().__init__()
         self._modules = modules
         self._before = before
         self._before_backward = 0  # lines that `as_text` writes before the backward trace
-        self._first_use: dict[str, Origin] = {}  # of a value in the forward trace, where a parameter is used
+        self._first_use: dict[str, LogicalOperator] = {}  # of a value in the forward trace, where a parameter is used
 
     def transform_traces_pre_prologue(
         self, prologue_trace: Any, computation_trace: Any, epilogue_trace: Any, **kwargs: Any
@@ -129,9 +129,9 @@ def line_numbers(trace: Any) -> list[int]:
     return numbers
 
 
-def _members(found: list[tuple[Origin, float]]) -> list[tuple[str, str, float]]:
+def _members(found: list[tuple[LogicalOperator, float]]) -> list[tuple[str, str, float]]:
     """Members with shares by the bytes they touch; equal shares where nothing is known of those."""
-    weight: dict[Origin, float] = {}
+    weight: dict[LogicalOperator, float] = {}
     for origin, size in found:
         weight[origin] = weight.get(origin, 0.0) + size
     whole = sum(weight.values())

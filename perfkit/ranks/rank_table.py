@@ -32,7 +32,7 @@ class OtherSteps(InputError):
 
 
 @dataclass(frozen=True)
-class Member:
+class RankTable:
     """A rank: the rows of its kernel table (chosen columns), and the facts about its steps and its host.
 
     `world_size` is 0 if the capture does not have it."""
@@ -85,7 +85,7 @@ class Member:
         return "gpus" in self.facts
 
 
-def of_table(table: KernelTable) -> Member:
+def of_table(table: KernelTable) -> RankTable:
     """The member that a trace's kernel table makes. Raises `InputError` for a table without a rank or a GPU."""
     path = table.source.get("path", "the table")
     said = table.facts.get("distributed")
@@ -106,7 +106,7 @@ def of_table(table: KernelTable) -> Member:
         _require_one_group(table, str(path))
         frame, more = on_cpu(frame, table.facts)
         facts |= more
-    return Member(said["rank"], said["world_size"], str(path), frame, facts)
+    return RankTable(said["rank"], said["world_size"], str(path), frame, facts)
 
 
 def _require_one_group(table: KernelTable, path: str) -> None:
@@ -121,7 +121,7 @@ def _require_one_group(table: KernelTable, path: str) -> None:
         )
 
 
-def belonging(members: Sequence[Member]) -> tuple[list[Member], list[str]]:
+def belonging(members: Sequence[RankTable]) -> tuple[list[RankTable], list[str]]:
     """Return the traces of one job, by rank, and sentences about the others and about ranks that are missing.
 
     Raises `InputError` where fewer than two are left.
@@ -131,7 +131,7 @@ def belonging(members: Sequence[Member]) -> tuple[list[Member], list[str]]:
     world = max(set(sizes), key=sizes.count) if sizes else max((m.rank + 1 for m in members), default=0)
     if members and not sizes:
         problems.append(f"The number of ranks of the job is unknown: {world}, if {world - 1} was the last one.")
-    kept: dict[int, Member] = {}
+    kept: dict[int, RankTable] = {}
     for member in members:
         if member.world_size not in (0, world) or member.rank >= world:
             own = f"a job of {member.world_size} ranks" if member.world_size else f"rank {member.rank}"
@@ -153,7 +153,7 @@ def belonging(members: Sequence[Member]) -> tuple[list[Member], list[str]]:
     return [kept[rank] for rank in sorted(kept)], problems
 
 
-def same_steps(members: Sequence[Member]) -> tuple[list[Member], list[str]]:
+def same_steps(members: Sequence[RankTable]) -> tuple[list[RankTable], list[str]]:
     """The members cut to the steps that all of them recorded, by the names of the steps where they are numbered."""
     names = [_names(m) for m in members]
     shared = [name for name in names[0] if all(name in other for other in names)]
@@ -165,13 +165,13 @@ def same_steps(members: Sequence[Member]) -> tuple[list[Member], list[str]]:
     return cut, [f"The ranks recorded different steps: the {len(shared)} that all of them have are compared."]
 
 
-def other_steps(members: Sequence[Member]) -> OtherSteps:
+def other_steps(members: Sequence[RankTable]) -> OtherSteps:
     """The error of ranks that share no step."""
     spans = "; ".join(_span(m, _names(m)) for m in members)
     return OtherSteps(f"The ranks recorded different steps: {spans}.", "Record the same steps on every rank.")
 
 
-def _names(member: Member) -> Sequence[str]:
+def _names(member: RankTable) -> Sequence[str]:
     """The names of its steps; one that comes again, as iterations of a serving engine do, with the times it came."""
     came, found = Counter[str](), []
     for name in member.facts.get("step_names") or [str(i) for i in range(member.steps)]:
@@ -180,11 +180,11 @@ def _names(member: Member) -> Sequence[str]:
     return found
 
 
-def _span(member: Member, names: Sequence[str]) -> str:
+def _span(member: RankTable, names: Sequence[str]) -> str:
     return f"rank {member.rank} {names[0]} to {names[-1]}" if names else f"rank {member.rank} none"
 
 
-def _cut(member: Member, steps: Sequence[int]) -> Member:
+def _cut(member: RankTable, steps: Sequence[int]) -> RankTable:
     """The member with only these of its steps, numbered from 0."""
     import pandas as pd
 
@@ -196,4 +196,4 @@ def _cut(member: Member, steps: Sequence[int]) -> Member:
     facts = dict(member.facts)
     for name in ("step_ns", "per_step", "step_names"):
         facts[name] = [member.facts[name][i] for i in steps]
-    return Member(member.rank, member.world_size, member.path, frame, facts)
+    return RankTable(member.rank, member.world_size, member.path, frame, facts)

@@ -20,7 +20,7 @@ PARAMETERS, GRADIENTS, BUFFERS, STATE = "parameters", "gradients", "buffers", "o
 Named = tuple[str, str, Any]  # kind, name, tensor
 
 
-class Held:
+class OwnedTensors:
     """Notes of what is held at some moments of a recording."""
 
     def __init__(self) -> None:

@@ -67,7 +67,7 @@ class _Turn:
         return now - self.last <= _AWAY * between + _PATTERN
 
 
-class Turns:
+class Rounds:
     """Keys that take turns. The last of those that come least often closes a step, or the first opens it.
 
     Objects come and go: an optimizer a trial, an epoch or a sample. What came once and is gone took no turn. Once

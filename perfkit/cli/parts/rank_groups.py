@@ -12,23 +12,23 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from perfkit.errors import InputError
-from perfkit.ranks import analyse, beside, detail, members
+from perfkit.ranks import analyse, detail, link_context, rank_table
 from perfkit.ranks.drawing import draw
-from perfkit.ranks.job import Job as RanksJob
-from perfkit.ranks.job import together
+from perfkit.ranks.rank_group import RankGroup as RanksJob
+from perfkit.ranks.rank_group import together
 from perfkit.render.output import Output
 from perfkit.run_folder import KERNELS
 
 if TYPE_CHECKING:
     from perfkit.analysis.results import Report
-    from perfkit.ranks.members import Member
+    from perfkit.ranks.rank_table import RankTable
     from perfkit.ranks.results import RanksReport
     from perfkit.readers.run import Run
     from perfkit.table import KernelTable
 
 
 @dataclass(frozen=True)
-class Job:
+class GroupReport:
     """The ranks that a run folder holds: their report, with one of them in detail, and what it was made of."""
 
     run: Run
@@ -49,7 +49,7 @@ class Job:
         return _only(self.run, self.names[self.report.detail_rank])
 
 
-def of(source: Run | KernelTable) -> Job | None:
+def of(source: Run | KernelTable) -> GroupReport | None:
     """The job that a captured run is of; None where it is not of a job.
 
     Where its ranks cannot be compared, the run gets a warning that gives the reason.
@@ -68,14 +68,14 @@ def of(source: Run | KernelTable) -> Job | None:
     except InputError as error:
         source.problems.setdefault("", []).append(f"The ranks are not compared. {error}")
         return None
-    roofs = beside.roofs(job.ranks, source.folder)
+    roofs = link_context.roofs(job.ranks, source.folder)
     samples = [one.samples_ns for one in source.manifest.backends]
     report = analyse.of_job(job, problems, roofs, source.manifest.environment, samples)
     names = {member.rank: name for name, member in reversed(found)}
-    return Job(source, job, _with_detail(report, source, names), names)
+    return GroupReport(source, job, _with_detail(report, source, names), names)
 
 
-def _warn_of_others(run: Run, member: Member) -> None:
+def _warn_of_others(run: Run, member: RankTable) -> None:
     """Say in a run of one rank that the job has others."""
     if member.world_size > 1:
         run.problems.setdefault("", []).append(
@@ -84,7 +84,7 @@ def _warn_of_others(run: Run, member: Member) -> None:
         )
 
 
-def _members(run: Run) -> tuple[list[tuple[str, Member]], list[str]]:
+def _members(run: Run) -> tuple[list[tuple[str, RankTable]], list[str]]:
     """Return name and member of each process that is a rank, and a sentence for each that cannot be compared."""
     found, problems = [], []
     for record in run.manifest.backends:
@@ -93,7 +93,7 @@ def _members(run: Run) -> tuple[list[tuple[str, Member]], list[str]]:
             problems.append(f"{record.name} has no kernel table: {record.unusable or 'it is missing or damaged.'}")
         elif table.facts.get("distributed"):
             try:
-                member = members.of_table(table)
+                member = rank_table.of_table(table)
             except InputError as error:
                 problems.append(str(error))
             else:
@@ -123,7 +123,7 @@ def _only(run: Run, name: str) -> Run:
     return dataclasses.replace(run, manifest=manifest, tables={name: run.tables[name]})
 
 
-def output_of(job: Job) -> Output:
+def output_of(job: GroupReport) -> Output:
     """The report of the ranks, then of one in detail, and where the others are."""
     from perfkit.cli.parts.reported import answers
     from perfkit.render.page import below
@@ -142,7 +142,7 @@ def output_of(job: Job) -> Output:
     )  # fmt: skip
 
 
-def _others(job: Job) -> list[tuple[str, str]]:
+def _others(job: GroupReport) -> list[tuple[str, str]]:
     """The command for the first of the ranks that are not in detail; nothing where all are."""
     others = [name for rank, name in sorted(job.names.items()) if rank != job.report.detail_rank]
     more = f" (and {len(others) - 1} more)" if len(others) > 1 else ""

@@ -8,19 +8,19 @@ from typing import Any
 
 from perfkit.errors import InputError
 from perfkit.hardware.ceilings import from_json
-from perfkit.hardware.collectives.results import Sweep
+from perfkit.hardware.collectives.results import CollectiveSweep
 from perfkit.hardware.store import kept_ceilings
-from perfkit.ranks.members import Member
+from perfkit.ranks.rank_table import RankTable
 from perfkit.run_folder import CEILINGS, is_run_folder, read_manifest
 
 
-def run_of(members: Sequence[Member]) -> Path | None:
+def run_of(members: Sequence[RankTable]) -> Path | None:
     """Return the run folder of the traces; None outside of one."""
     folder = Path(members[0].path).absolute().parent.parent
     return folder if is_run_folder(folder) else None
 
 
-def roofs(members: Sequence[Member], run: Path | None) -> list[Sweep]:
+def roofs(members: Sequence[RankTable], run: Path | None) -> list[CollectiveSweep]:
     """The sweeps of collectives on the machine of the traces: those of their run, else those kept here where the GPUs
     are of the same kind."""
     try:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from perfkit import units
 from perfkit.analysis.results import BackendReport, Group
-from perfkit.render.cells import Cell, Column, clean, efficiency_tone, figures
+from perfkit.render.cells import Cell, PageColumn, clean, efficiency_tone, figures
 
 BROKEN = "! kernels that are faster than their roof allows: their measurement or the model of their work is broken"
 ON_PAPER = "†"
@@ -15,7 +15,7 @@ HELPED = 0.1  # of a kernel's time: from here on a note says that a cache held a
 _FLAGGED, _NAMED = 6, 3  # groups that a note names, and kernels of each
 
 
-def efficiencies(rows: Sequence[Group | BackendReport | None], priority: int = 0) -> Column:
+def efficiencies(rows: Sequence[Group | BackendReport | None], priority: int = 0) -> PageColumn:
     """A column of efficiencies, with † where a datasheet is the roof, and ! where `above_roof` says that one is
     wrong."""
     flagged = [row is not None and row.above_roof for row in rows]

@@ -16,7 +16,7 @@ from typing import IO, Any
 
 from perfkit.errors import RunFailed, Unavailable
 from perfkit.remote import bootstrap, files
-from perfkit.remote.ssh import Host, Lost
+from perfkit.remote.ssh import Lost, RemoteHost
 
 OLDEST = (3, 11)  # of the Pythons that perfkit runs on
 _HERE = Path(__file__).resolve().parent
@@ -25,7 +25,7 @@ NAME_ONE = "Install one there, or name one by --remote-python."
 
 
 @dataclass(frozen=True)
-class Ended:
+class RemoteResult:
     """How a run ended there: perfkit's exit code (None: nobody knows), and the files that it left, and their bytes."""
 
     code: int | None
@@ -34,10 +34,10 @@ class Ended:
 
 
 @dataclass(frozen=True)
-class There:
+class RemoteCalls:
     """perfkit's place on the other machine: its folder, the file that answers, and the Python that runs it."""
 
-    host: Host
+    host: RemoteHost
     folder: str
     python: str
     file: str
@@ -80,11 +80,11 @@ class There:
         """Signal the program."""
         self._ask(f"stop:{int(number)}", run)
 
-    def fetch(self, run: str, into: Path) -> Ended:
+    def fetch(self, run: str, into: Path) -> RemoteResult:
         """Bring the run folder back. Raises `Lost`, or `RunFailed` where it did not come whole."""
         with self.host.reading(f"exec {self.of} fetch {run}") as stream:
             answer = _answer(stream, self.host.name)
-            ended = Ended(answer["code"], answer["files"], answer["bytes"])
+            ended = RemoteResult(answer["code"], answer["files"], answer["bytes"])
             try:
                 with tarfile.open(fileobj=stream, mode="r|") as packed:
                     count = sum(_unpack(packed, member, into) for member in packed)
@@ -103,7 +103,7 @@ class There:
             return _answer(stream, self.host.name)
 
 
-def find(host: Host, given: str) -> There:
+def find(host: RemoteHost, given: str) -> RemoteCalls:
     """perfkit's place on `host`, with the Python `given`, or one of its PATH. Raises `Unavailable` where none fits."""
     text = Path(bootstrap.__file__).read_text()
     name = f"bootstrap-{hashlib.sha256(text.encode()).hexdigest()[:12]}.py"
@@ -121,7 +121,9 @@ def find(host: Host, given: str) -> There:
     if failed is not None:
         raise Unavailable(f"perfkit has no place on {host.name}: {failed}.", "Set PERFKIT_CACHE there.")
     folder = next(text for kind, text in facts if kind == "folder")
-    return There(host, folder, _chosen(host.name, [text for kind, text in facts if kind == "python"], given), name)
+    return RemoteCalls(
+        host, folder, _chosen(host.name, [text for kind, text in facts if kind == "python"], given), name
+    )
 
 
 def _chosen(host: str, answer: list[str], given: str) -> str:

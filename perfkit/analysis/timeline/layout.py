@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
+from perfkit.analysis.roofline.excluded import judge_rows
 from perfkit.analysis.roofline.roof import BOUNDS, Judged, Reals
-from perfkit.analysis.roofline.withheld import judge_rows
-from perfkit.analysis.timeline.facts import Column, of_columns, of_rows
+from perfkit.analysis.timeline.properties import Column, of_columns, of_rows
 from perfkit.hardware.ceilings import Ceilings
 from perfkit.hardware.peaks import ceilings_on_paper
 from perfkit.table import KernelTable
@@ -48,8 +48,8 @@ class Slice:
 
 
 @dataclass(frozen=True)
-class Rows:
-    """Slices as columns of equal length; `facts` as `perfkit.analysis.timeline.facts.of_columns` gives them."""
+class SliceColumns:
+    """Slices as columns of equal length; `facts` as `perfkit.analysis.timeline.properties.of_columns` gives them."""
 
     lane: list[int]
     name: list[str]
@@ -104,11 +104,11 @@ class Timeline:
         for values, facts in zip(zip(*columns, strict=True), of_rows(frame, _part(self._judged, part)), strict=True):
             yield Slice(*values, facts)
 
-    def columns(self) -> Rows:
+    def columns(self) -> SliceColumns:
         """All rows at once, by start."""
         if self._frame is None or self._judged is None:
-            return Rows([], [], [], np.empty(0), np.empty(0), {})
-        return Rows(
+            return SliceColumns([], [], [], np.empty(0), np.empty(0), {})
+        return SliceColumns(
             self._lane, self._frame["name"].tolist(), _kinds(self._frame), self._frame["start_ns"].to_numpy(float),
             self._frame["duration_ns"].to_numpy(float), of_columns(self._frame, self._judged),
         )  # fmt: skip

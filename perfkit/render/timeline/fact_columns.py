@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from perfkit.analysis.timeline.facts import Column
+from perfkit.analysis.timeline.properties import Column
 from perfkit.render.cells import clean
 
 _LONGEST = 4000  # characters of a fact
@@ -25,7 +25,7 @@ _SHOWN = {
 }  # fmt: skip
 
 
-class Facts:
+class FactColumns:
     """Takes the facts of rows as columns; what a row lacks is NaN, or −1 for a text."""
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class Facts:
         self._parts: dict[str, list[tuple[int, Column]]] = {}  # the first row of each part, and its values
 
     def add(self, columns: Mapping[str, Column], rows: int) -> int:
-        """Take `rows` more rows (`perfkit.analysis.timeline.facts.of_columns`); return the number of the first."""
+        """Take `rows` more rows (`perfkit.analysis.timeline.properties.of_columns`); return the number of the first."""
         first = self._rows
         for name, values in columns.items():
             self._parts.setdefault(name, []).append((first, values))

@@ -10,7 +10,7 @@ from typing import Any
 
 from perfkit.errors import OutOfMemory, PerfkitError
 from perfkit.run.child import Child
-from perfkit.run.ranks.group import Group
+from perfkit.run.ranks.group import RankProcesses
 from perfkit.run_folder import BackendRun
 
 LOG = "log.txt"
@@ -19,12 +19,12 @@ Progress = Callable[[str, str], None]  # of which backend, and what is being don
 
 
 @dataclass
-class Member:
+class RunningBackend:
     """A backend in the run: its record, its folder, and its process while it lives."""
 
     record: BackendRun
     folder: Path
-    child: Child | Group | None = None
+    child: Child | RankProcesses | None = None
     first: dict[str, Any] = field(default_factory=dict)
     crowded: bool = False  # it failed for want of memory
 
@@ -46,10 +46,10 @@ class Member:
 
 
 def together(
-    members: Sequence[Member],
+    members: Sequence[RunningBackend],
     command: str,
-    arguments: Callable[[Member], dict[str, Any]],
-    keep: Callable[[Member, Any], None],
+    arguments: Callable[[RunningBackend], dict[str, Any]],
+    keep: Callable[[RunningBackend, Any], None],
 ) -> None:
     """Have the members that live work on a command at the same time, and keep each result."""
     begun = [m for m in members if m.alive]
@@ -61,7 +61,7 @@ def together(
         guarded(member, partial(_kept, member, member.child, keep))
 
 
-def guarded(member: Member, action: Callable[[], None]) -> None:
+def guarded(member: RunningBackend, action: Callable[[], None]) -> None:
     """Do something with a member; when it fails, that is the member's result and the run goes on."""
     if member.record.status == "failed":
         return
@@ -74,11 +74,11 @@ def guarded(member: Member, action: Callable[[], None]) -> None:
             member.child.close()  # what it holds is memory for the others
 
 
-def _kept(member: Member, child: Child | Group, keep: Callable[[Member, Any], None]) -> None:
+def _kept(member: RunningBackend, child: Child | RankProcesses, keep: Callable[[RunningBackend, Any], None]) -> None:
     keep(member, child.result())
 
 
-def _with_log(member: Member, error: PerfkitError) -> str:
+def _with_log(member: RunningBackend, error: PerfkitError) -> str:
     """Return what went wrong, and where the whole message is, unless there is a next step."""
     log = member.folder / LOG
     said = str(error)

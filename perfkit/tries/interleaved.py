@@ -16,8 +16,8 @@ from pathlib import Path
 from perfkit import correctness
 from perfkit.capture.agent.order import Order
 from perfkit.compare import stopping
-from perfkit.compare.record import Launch, Turn
-from perfkit.compare.stopping import Plan
+from perfkit.compare.record import RecordedLaunch, Turn
+from perfkit.compare.stopping import StoppingRule
 from perfkit.errors import RunFailed
 from perfkit.statistics import series
 from perfkit.tries import printed, together
@@ -32,7 +32,7 @@ Progress = Callable[[str, str], None]
 
 
 @dataclass(frozen=True)
-class Program:
+class TimedCommand:
     """A command, the steps of it that are timed, and what it prints: names of values, and how far they may differ."""
 
     command: Sequence[str]
@@ -42,14 +42,14 @@ class Program:
 
 
 @dataclass
-class Measured:
+class MeasuredSides:
     """Launches of both sides, the reason for their number, and what became of the results.
 
     `failed` says why there are no times after the change; `elsewhere` are changed files that the program did not take
     from the copies: what was run is then not what was changed.
     """
 
-    launches: list[Launch]
+    launches: list[RecordedLaunch]
     stopped: str
     checked: Checked
     steps_are: str = ""
@@ -59,8 +59,8 @@ class Measured:
 
 
 def measure(
-    program: Program, sides: Sequence[Tree], plan: Plan, scratch: Path, say: Progress
-) -> Measured:  # fmt: skip
+    program: TimedCommand, sides: Sequence[Tree], plan: StoppingRule, scratch: Path, say: Progress
+) -> MeasuredSides:  # fmt: skip
     """Run each side once and hold the results against each other, then measure in turns until the verdict stands.
 
     Raises `RunFailed` where the program gives no times before the change.
@@ -85,10 +85,10 @@ def measure(
 class _Turns:
     """The runs of both sides as they come, and the launches that are made of them."""
 
-    def __init__(self, program: Program, sides: Sequence[Tree], scratch: Path, say: Progress) -> None:
+    def __init__(self, program: TimedCommand, sides: Sequence[Tree], scratch: Path, say: Progress) -> None:
         self._program, self._sides, self._scratch, self._say = program, sides, scratch, say
         self._ran: tuple[list[Ran], list[Ran]] = ([], [])
-        self.launches: list[Launch] = []
+        self.launches: list[RecordedLaunch] = []
         self.failed = ""
         self._at_once: int | None = None  # launches; None until a run of each side says
 
@@ -146,7 +146,7 @@ class _Turns:
 
     def _add(self, order: Sequence[int], pair: Sequence[Ran]) -> None:
         self.launches.append(
-            Launch(
+            RecordedLaunch(
                 turns=[Turn(side, 0, pair[side].samples_ns) for side in order],
                 warmup_ns=[one.warmup_ns for one in pair],
                 steady_from=[series.warmup_end([*one.warmup_ns, *one.samples_ns]) for one in pair],
@@ -166,12 +166,12 @@ class _Turns:
             allowed = correctness.SLACK * correctness.LOSS_FLOOR.get(dtype, correctness.LOSS_FLOOR["fp32"])
         return printed.check(before, after, allowed)
 
-    def measured(self, stopped: str, checked: Checked) -> Measured:
+    def measured(self, stopped: str, checked: Checked) -> MeasuredSides:
         """Return the measurements until now."""
         words = self._ran[0][0].result.steps_are
         count = len(self.launches)
         how = f"{count} launches, in each a fresh process of either side, in an order drawn by lot"
-        return Measured(self.launches, stopped, checked, words, self.failed, self._loaded(), how)
+        return MeasuredSides(self.launches, stopped, checked, words, self.failed, self._loaded(), how)
 
     def _loaded(self) -> list[str]:
         """Which changed files the program did not take from the copies: then nothing was tried."""

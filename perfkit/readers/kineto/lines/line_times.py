@@ -16,14 +16,14 @@ from perfkit.profile_names import LOADER, PASS, doubt
 from perfkit.readers.columns import Coded, Integers
 from perfkit.readers.kineto.decode.events import HostEvents
 from perfkit.readers.kineto.lines.join import Lined
-from perfkit.readers.kineto.lines.stacks import Frame
+from perfkit.readers.kineto.lines.stacks import SourceFrame
 
 _LOADING = (f"{PASS}loading", f"{LOADER}#")
 _INSTALLED = re.compile(r".*(/site-packages/|/dist-packages/|/lib/python3(\.\d+)?/)")
 _MOST = 500  # lines that are kept, those with the most time
 
 
-def short(frames: list[Frame]) -> list[Frame]:
+def short(frames: list[SourceFrame]) -> list[SourceFrame]:
     """The frames with paths as short as they can be said: from the folder that the program runs in, from their package
     on, else from the folder around all such files on."""
     paths = {frame.file: shown(frame.file) for frame in frames}
@@ -34,12 +34,12 @@ def short(frames: list[Frame]) -> list[Frame]:
     return [frame._replace(file=paths[frame.file]) for frame in frames]
 
 
-def texts(frames: list[Frame]) -> list[str]:
+def texts(frames: list[SourceFrame]) -> list[str]:
     """Each frame as it is shown."""
     return [text_of(frame) for frame in short(frames)]
 
 
-def text_of(frame: Frame) -> str:
+def text_of(frame: SourceFrame) -> str:
     """A frame in words: `train.py:8 in augment`."""
     line = f":{frame.line}" if frame.line else ""
     return f"{frame.file}{line} in {frame.function}{doubt(frame.exact, frame.compiled)}"
@@ -129,7 +129,7 @@ def _summed(frame: Integers, amount: Any, count: int) -> Any:
     return np.bincount(place, weights=np.asarray(amount, float), minlength=count).astype(float)
 
 
-def _share_out(frames: list[Frame], amounts: dict[str, Any]) -> None:
+def _share_out(frames: list[SourceFrame], amounts: dict[str, Any]) -> None:
     """Give what is known of a function as a whole (line 0) to its lines, as far as they are known: by the host's time
     of each. A function with very many lines is marked as a whole after the first few thousand."""
     by_function: dict[tuple[str, str], list[int]] = {}
@@ -157,7 +157,7 @@ def _main_library(host: HostEvents, lined: Lined) -> dict[int, str]:
     return {int(pairs[i, 0]): names[int(pairs[i, 1])] for i in np.argsort(time, kind="stable").tolist()}
 
 
-def code_of(frame: Frame) -> str:
+def code_of(frame: SourceFrame) -> str:
     """The text of a line, where its file is here and it is the line that ran."""
     known = (frame.exact or frame.compiled) and frame.line and Path(frame.file).is_absolute()
     return linecache.getline(frame.file, frame.line).strip()[:200] if known else ""

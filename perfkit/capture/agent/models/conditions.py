@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from perfkit.capture.agent.models import names
-from perfkit.capture.agent.order import Order, Result
+from perfkit.capture.agent.order import Order, ProcessResult
 
 NO_OPTIMIZER_STEP = (
     "The program holds an optimizer that had not stepped when the recording began: the steps are calls of its modules. "
@@ -110,7 +110,7 @@ def _tensors(value: Any) -> Iterator[torch.Tensor]:
             yield from _tensors(one)
 
 
-def add(result: Result, models: Sequence[torch.nn.Module], last: Conditions, training: bool) -> None:
+def add(result: ProcessResult, models: Sequence[torch.nn.Module], last: Conditions, training: bool) -> None:
     """Add to `result` what is known of the program, its models and the `last` call of one."""
     parameters = list({id(p): p for model in models for p in names.parameters(model)}.values())
     result.parameters = sum(p.numel() for p in parameters)
@@ -171,7 +171,7 @@ def too_few(found: int, order: Order, waits: bool = False) -> str:
     )
 
 
-def notes(result: Result, elsewhere: bool, whole: bool, before: int, each: float) -> list[str]:
+def notes(result: ProcessResult, elsewhere: bool, whole: bool, before: int, each: float) -> list[str]:
     """Return what a reader has to know of recorded steps: `elsewhere` than in the main thread; the `whole` program is
     one; modules were called `before` the first optimizer step, and so many times in `each`."""
     said = {

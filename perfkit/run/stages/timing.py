@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from functools import partial
 
 from perfkit.hardware.power import Watch
-from perfkit.run.members import Member, Progress, guarded
+from perfkit.run.backends import Progress, RunningBackend, guarded
 from perfkit.run_folder import Settings
 
 ROUNDS = 6  # turns into which the timed steps of a backend are divided; fewer show nothing for several backends
@@ -16,7 +16,7 @@ ROUNDS = 6  # turns into which the timed steps of a backend are divided; fewer s
 SETTLE_NS, SETTLE_STEPS = 150e6, 10
 
 
-def time_in_turns(members: Sequence[Member], settings: Settings, progress: Progress) -> None:
+def time_in_turns(members: Sequence[RunningBackend], settings: Settings, progress: Progress) -> None:
     """Time the members in turns, forwards and backwards, so that drift of the machine meets all alike."""
     for member in members:
         guarded(member, partial(_warm, member, settings.warmup, progress))
@@ -31,14 +31,14 @@ def time_in_turns(members: Sequence[Member], settings: Settings, progress: Progr
                     guarded(member, partial(_add_power, member, watch))
 
 
-def _warm(member: Member, steps: int, progress: Progress) -> None:
+def _warm(member: RunningBackend, steps: int, progress: Progress) -> None:
     assert member.child is not None
     member.child.call("reset_peak_memory")
     progress(member.name, "warming up")
     member.record.warmup_ns = member.child.call("settle", steps=steps)
 
 
-def _time_one(member: Member, steps: int, settle: int, generates: bool) -> None:
+def _time_one(member: RunningBackend, steps: int, settle: int, generates: bool) -> None:
     assert member.child is not None
     samples = member.child.call("time", steps=steps, settle=settle, settle_ns=SETTLE_NS)
     member.record.samples_ns += samples
@@ -49,7 +49,7 @@ def _time_one(member: Member, steps: int, settle: int, generates: bool) -> None:
     member.record.fresh_bytes, member.record.system_ns = member.child.call("paging")
 
 
-def _add_power(member: Member, watch: Watch | None) -> None:
+def _add_power(member: RunningBackend, watch: Watch | None) -> None:
     if watch is not None and member.child is not None:
         member.record.power = watch.during(*member.child.call("spans"))
 

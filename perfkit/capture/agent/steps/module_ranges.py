@@ -11,7 +11,7 @@ from perfkit import profile_names, ranges
 BETWEEN, EVALUATION, LOADING = "between", "evaluation", "loading"
 
 
-class Marks:
+class ModuleRanges:
     """Marks of one thread: modules by their path, the backward pass, the optimizer, and what prepares gradients for it.
 
     After as many backward passes as a step has (`usual`, counted in the step before) the work until the optimizer's

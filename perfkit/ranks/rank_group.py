@@ -9,34 +9,34 @@ from dataclasses import dataclass
 import numpy as np
 
 from perfkit.errors import InputError
-from perfkit.ranks import clocks, matching, members, waiting
+from perfkit.ranks import clocks, matching, rank_table, waiting
 from perfkit.ranks.matching import Matched
-from perfkit.ranks.members import Member
-from perfkit.ranks.results import Clock
+from perfkit.ranks.rank_table import RankTable
+from perfkit.ranks.results import RankClock
 from perfkit.ranks.waiting import Waiting
 from perfkit.units import text
 
 
 @dataclass(frozen=True)
-class Job:
+class RankGroup:
     """Ranks by number, cut to the steps that all of them have. `said` are sentences about what is left out."""
 
-    ranks: list[Member]
+    ranks: list[RankTable]
     matched: Matched
     waiting: Waiting
-    clocks: list[Clock]
+    clocks: list[RankClock]
     said: list[str]
 
 
-def together(traces: Sequence[Member], one_host: bool = False) -> Job:
+def together(traces: Sequence[RankTable], one_host: bool = False) -> RankGroup:
     """The job that `traces` are of. On `one_host` the clock says which steps are the same, whatever their numbers.
 
     Raises `InputError` where they are not two ranks of one job, recorded different steps, or share no collective.
     """
-    ranks, unfit = members.belonging(traces)
+    ranks, unfit = rank_table.belonging(traces)
     try:
         found = _of_steps(ranks, unfit)
-    except members.OtherSteps:
+    except rank_table.OtherSteps:
         return _by_order(ranks, unfit)
     if not one_host or not any(apart := _steps_apart(found)):
         return found
@@ -44,7 +44,7 @@ def together(traces: Sequence[Member], one_host: bool = False) -> Job:
     return _of_steps([_counted_on(member, by) for member, by in zip(ranks, apart, strict=True)], unfit)
 
 
-def _by_order(ranks: Sequence[Member], unfit: Sequence[str]) -> Job:
+def _by_order(ranks: Sequence[RankTable], unfit: Sequence[str]) -> RankGroup:
     """The job of ranks that number their steps differently, where the clocks say that they are the same.
 
     Raises `OtherSteps` where they are not.
@@ -54,25 +54,25 @@ def _by_order(ranks: Sequence[Member], unfit: Sequence[str]) -> Job:
         if not any(_steps_apart(found)):
             found.said.append("The ranks number their steps differently: they are the same by the clocks.")
             return found
-    raise members.other_steps(ranks)
+    raise rank_table.other_steps(ranks)
 
 
-def _of_steps(ranks: Sequence[Member], unfit: Sequence[str]) -> Job:
+def _of_steps(ranks: Sequence[RankTable], unfit: Sequence[str]) -> RankGroup:
     """The job of ranks whose steps of one name are the same."""
-    ranks, steps = members.same_steps(ranks)
+    ranks, steps = rank_table.same_steps(ranks)
     matched, unmatched = matching.match(ranks)
     matching.require(matched, ranks)
     aligned = clocks.align(ranks, matched)
-    return Job(ranks, matched, waiting.divide(ranks, matched, aligned), aligned, [*unfit, *steps, *unmatched])
+    return RankGroup(ranks, matched, waiting.divide(ranks, matched, aligned), aligned, [*unfit, *steps, *unmatched])
 
 
-def _steps_apart(job: Job) -> list[int]:
+def _steps_apart(job: RankGroup) -> list[int]:
     """Return the number of steps by which each rank's recording began after the first one's, by the host's clock."""
     length = float(np.median([m.step_ns for m in job.ranks]))
     return [round((one.offset_ns or 0.0) / length) if length else 0 for one in job.clocks]
 
 
-def _require_shared(job: Job, apart: Sequence[int]) -> None:
+def _require_shared(job: RankGroup, apart: Sequence[int]) -> None:
     """Raise `InputError` where a rank recorded none of the steps that the others did."""
     for member, clock, by in zip(job.ranks, job.clocks, apart, strict=True):
         if by - min(apart) >= min(m.steps for m in job.ranks):
@@ -85,7 +85,7 @@ def _require_shared(job: Job, apart: Sequence[int]) -> None:
             )
 
 
-def _counted_on(member: Member, by: int) -> Member:
+def _counted_on(member: RankTable, by: int) -> RankTable:
     """The member with its steps numbered from `by` on."""
     names = [str(number + by) for number in range(member.steps)]
     return dataclasses.replace(member, facts={**member.facts, "step_names": names})

@@ -14,8 +14,8 @@ import msgspec
 import numpy as np
 
 from perfkit import units
-from perfkit.compare.metrics import LEAST_SHARE, Rule, Weighed, untested, weigh
-from perfkit.compare.results import Served
+from perfkit.compare.metrics import LEAST_SHARE, VerdictRule, Weighed, untested, weigh
+from perfkit.compare.results import PartWinner
 from perfkit.compare.side_by_side import without_numbers
 from perfkit.compare.sides import Side, Values
 from perfkit.statistics import verdicts
@@ -43,7 +43,7 @@ def executors_of(side: Side) -> tuple[str, ...] | None:
     return side.manifest.settings.executors if side.manifest is not None else None
 
 
-def served(first: Side, second: Side, rule: Rule) -> list[Served]:
+def winners(first: Side, second: Side, rule: VerdictRule) -> list[PartWinner]:
     """The parts of two sides that differ in executors, the largest first; none of other sides or without profiles."""
     one, other = executors_of(first), executors_of(second)
     if one is None or other is None or one == other or not (first.has_times and second.has_times):
@@ -64,7 +64,7 @@ def served(first: Side, second: Side, rule: Rule) -> list[Served]:
         pair = found[0].get(part), found[1].get(part)
         best = {verdicts.BETTER: 1, verdicts.WORSE: 0}.get(judgement.verdict)
         made.append(
-            Served(
+            PartWinner(
                 pass_=part[0],
                 module=part[1],
                 operator=part[2],
@@ -110,7 +110,7 @@ def _amounts(side: Side) -> dict[Part, Amounts]:
     return found
 
 
-def _weighed(part: Part, found: Sequence[Mapping[Part, Amounts]], rule: Rule) -> Weighed:
+def _weighed(part: Part, found: Sequence[Mapping[Part, Amounts]], rule: VerdictRule) -> Weighed:
     one, other = found[0].get(part), found[1].get(part)
     metric = " · ".join(filter(None, part))
     shown = one.time if one else None, other.time if other else None

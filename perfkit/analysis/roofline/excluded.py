@@ -41,7 +41,7 @@ PRODUCTS = 0.05  # of the cycles: matrix units active for longer did products (v
 BY_MEMORY = 0.5  # of the DRAM roof: from here on memory explains the time even where nothing else is known
 TOO_SMALL, UNCOUNTED, EXCHANGED, HELPER = "too small", "work not counted", "between ranks", "helper"
 OVER_LINK = "over the link"
-WITHHELD = (TOO_SMALL, UNCOUNTED, EXCHANGED, HELPER, OVER_LINK)
+EXCLUDED = (TOO_SMALL, UNCOUNTED, EXCHANGED, HELPER, OVER_LINK)
 _LINK = re.compile(r"HtoD|DtoH|HtoH")  # in the names of copies, as profilers have them
 
 
@@ -147,8 +147,8 @@ def _busy_multiprocessors(frame: pd.DataFrame, facts: Mapping[str, Any]) -> Real
 
 
 def codes(withheld: Mapping[str, Booleans], rows: int) -> Integers:
-    """For each row the place of its reason in `WITHHELD`, −1 for a row that is judged or has no roof anyway."""
+    """For each row the place of its reason in `EXCLUDED`, −1 for a row that is judged or has no roof anyway."""
     code = np.full(rows, -1, np.int64)
-    for place, why in enumerate(WITHHELD):
+    for place, why in enumerate(EXCLUDED):
         code[withheld[why]] = place
     return code

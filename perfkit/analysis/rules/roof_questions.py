@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from perfkit.analysis.line_results import SourceLine
 from perfkit.analysis.results import Finding, Group, Reason
 from perfkit.analysis.roofline.counters import Counters
-from perfkit.analysis.roofline.withheld import BUSY
+from perfkit.analysis.roofline.excluded import BUSY
 from perfkit.analysis.rules.base import Case, Rule
 from perfkit.analysis.words import call, capital, percent
 from perfkit.instructions import faults

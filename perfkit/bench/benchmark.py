@@ -1,4 +1,4 @@
-"""Subject of a benchmark: an operation with its inputs, its reference, its cost, and the ways to compute it."""
+"""What is benchmarked: an operation with its inputs, its reference, its cost, and the ways to compute it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Prepared:
 
 @dataclass(frozen=True)
 class Way:
-    """One way to compute a subject: "pytorch", "compile", "naive", or an implementation such as "c:2".
+    """One way to compute the operation: "pytorch", "compile", "naive", or an implementation such as "c:2".
 
     `prepare(arguments, dtype)` builds it, in several variants where it has block sizes to choose from; it raises
     `PerfkitError` when it cannot run here. `language` is what `--language` selects by.
@@ -47,7 +47,7 @@ PYTORCH = "pytorch"  # the way that is PyTorch's own operator
 
 
 @dataclass(frozen=True)
-class Subject:
+class Benchmark:
     """One operation. Sizes are named by letters; `defaults` are those of GPT-2 on a device.
 
     - `inputs(make, **sizes)`: fresh random arguments; `reference(*arguments)`: outputs by name, in any precision.

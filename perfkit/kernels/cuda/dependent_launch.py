@@ -37,12 +37,12 @@ def allowed() -> bool:
     return _allowed
 
 
-class _Value(ctypes.Union):
+class _HostValue(ctypes.Union):
     _fields_ = [("allowed", ctypes.c_int), ("bytes", ctypes.c_char * 64)]  # as ctypes wants it
 
 
 class _Attribute(ctypes.Structure):
-    _fields_ = [("id", ctypes.c_uint), ("padding", ctypes.c_char * 4), ("value", _Value)]
+    _fields_ = [("id", ctypes.c_uint), ("padding", ctypes.c_char * 4), ("value", _HostValue)]
 
 
 class _Configuration(ctypes.Structure):
@@ -61,7 +61,7 @@ def launch(
     function: int, grid: tuple[int, int, int], block: int, shared: int, stream: int, arguments: Sequence[int | float]
 ) -> None:
     """Launch a kernel of pointers, int64 and double on `stream`, early. Raises `RunFailed` when the driver refuses."""
-    attribute = _Attribute(_PROGRAMMATIC_STREAM_SERIALIZATION, b"", _Value(allowed=1))
+    attribute = _Attribute(_PROGRAMMATIC_STREAM_SERIALIZATION, b"", _HostValue(allowed=1))
     sizes = (ctypes.c_uint * 3)(*grid), (ctypes.c_uint * 3)(block, 1, 1)
     given = _Configuration(*sizes, shared, stream, ctypes.pointer(attribute), 1)
     values = [ctypes.c_double(a) if isinstance(a, float) else ctypes.c_int64(a) for a in arguments]
