@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,9 @@ import pytest
 import torch
 
 from perfkit.errors import RunFailed
-from perfkit.kernels import find
-from perfkit.kernels.cuda import binding
-from perfkit.kernels.cuda.host import Argument, GpuLimits, Host, record
+from perfkit.kernels import find, languages
+from perfkit.kernels.cuda import binding, maps
+from perfkit.kernels.cuda.host import Argument, GpuLimits, Host, Panels, record
 
 H200 = GpuLimits("sm_90", 132, 227 << 10)
 
@@ -118,6 +119,104 @@ def test_scratch_memory_follows_the_values_of_the_call() -> None:
     assert host.values == 8
     assert Argument(8) in first.arguments and second.arguments[0] == Argument(8)
     assert host.scratches == [first.grid[0] * 2 * 768 * 4]
+
+
+HEADS = (4, 2, 4096, 64, 0.125)  # of queries, of them to one of keys, T, HS, scale
+
+
+def attention(direction: str, device: GpuLimits = H200, scalars: Any = HEADS, misaligned: int = 0) -> Host:
+    operation = find(f"flash_attention_{direction}")
+    function = binding.host_function(operation.folder / "flash_attention.cu", f"{operation.name}_v2")
+    return record(function, device, 2, [misaligned] + [0] * (4 if direction == "forward" else 8), scalars)
+
+
+@pytest.mark.parametrize("direction", ["forward", "backward"])
+def test_attention_is_left_to_triton_where_its_kernels_cannot_run(direction: str) -> None:
+    other = [
+        attention(direction, GpuLimits("sm_80", 108, 163 << 10)),
+        attention(direction, GpuLimits("sm_100", 148, 227 << 10)),
+        attention(direction, scalars=(4, 2, 70, 16, 0.25)),
+        attention(direction, misaligned=8),
+    ]
+    assert [(host.instead, host.steps) for host in other] == [("triton", [])] * 4
+    assert attention(direction).instead == ""
+    assert attention(direction, scalars=(4, 2, 0, 64, 0.125)).steps == []
+
+
+def test_tensors_for_the_copy_engine_say_their_shape() -> None:
+    *_, step = attention("forward").steps
+    q, k, v = step.arguments[:3]
+    assert (q, k) == (Panels(0, 0, 4, 4096, 64, 192), Panels(1, 0, 2, 4096, 64, 128))
+    assert isinstance(v, Panels) and v.place == 2
+    assert step.shared <= H200.shared
+
+
+def test_a_call_that_is_left_to_another_language_runs_there(
+    program: type[Program], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called = []
+    triton = languages.Language(("cuda",), lambda: None, lambda *what: lambda *given: called.append((what, given)))
+    monkeypatch.setitem(languages.LANGUAGES, "triton", triton)
+    kernel = bound("flash_attention_forward", 2, "bf16")
+    tensors = [torch.zeros(4, 70, 16, dtype=torch.bfloat16) for _ in range(5)]
+    for _ in range(2):
+        kernel(tensors, (4, 2, 70, 16, 0.25))
+    assert not program.values and len(called) == 2
+    (operation, implementation, dtype), (given, scalars) = called[0]
+    assert (operation.name, implementation.language, dtype) == ("flash_attention_forward", "triton", "bf16")
+    assert given is tensors and scalars == (4, 2, 70, 16, 0.25)
+
+
+class Encoder:
+    """The driver's two functions for kernels with tensor maps."""
+
+    def __init__(self, code: int = 0) -> None:
+        self.code = code
+        self.encoded: list[Any] = []
+        self.launched: list[Any] = []
+
+    def cuTensorMapEncodeTiled(self, place, *given):  # the driver's name
+        ctypes.memset(place, len(self.encoded) + 1, 128)
+        _, _, address, sizes, strides, box, *rest = given
+        self.encoded.append((place.value % 64, address.value, list(sizes), list(strides), list(box), rest[-3]))
+        return self.code
+
+    def cuLaunchKernel(self, function, *given):  # the driver's name
+        *sizes, shared, stream, pointers, _ = given
+        first = ctypes.string_at(pointers[0], 128)
+        numbers = [ctypes.c_int64.from_address(pointers[1]).value, ctypes.c_double.from_address(pointers[2]).value]
+        self.launched.append((function.value, sizes, shared, stream.value, first, numbers))
+        return self.code
+
+
+@pytest.fixture
+def encoder(monkeypatch: pytest.MonkeyPatch) -> Encoder:
+    made = Encoder()
+    monkeypatch.setattr(maps, "_driver", lambda: made)
+    maps.tensor_map.cache_clear()
+    return made
+
+
+def test_a_tensor_map_is_encoded_once_for_each_place(encoder: Encoder) -> None:
+    first = maps.tensor_map(4096, 6, 1000, 128, 64)
+    assert maps.tensor_map(4096, 6, 1000, 128, 64) is first
+    assert bytes(first) == b"\1" * 128
+    assert encoder.encoded == [(0, 4096, [128, 1000, 6], [256, 256_000], [64, 64, 1], 3)]
+    assert bytes(maps.tensor_map(8192, 6, 1000, 128, 64)) == b"\2" * 128
+
+
+def test_a_tensor_map_is_passed_by_value(encoder: Encoder) -> None:
+    panels = maps.tensor_map(4096, 1, 64, 64, 64)
+    maps.launch(7, (132, 1, 1), 384, 9000, 3, [panels, 5, 0.5])
+    assert encoder.launched == [(7, [132, 1, 1, 384, 1, 1], 9000, 3, b"\1" * 128, [5, 0.5])]
+
+
+def test_what_the_driver_refuses_is_a_sentence(encoder: Encoder) -> None:
+    encoder.code = 1
+    with pytest.raises(RunFailed, match="cannot describe a tensor to the copy engine: error 1"):
+        maps.tensor_map(4096, 1, 64, 64, 64)
+    with pytest.raises(RunFailed, match="could not launch a kernel: error 1"):
+        maps.launch(7, (1, 1, 1), 128, 0, 0, [maps.TensorMap(), 1, 1.0])
 
 
 def test_widths_follow_rows_and_addresses() -> None:

@@ -9,7 +9,9 @@ and records its launches; `T` is the type of the working precision. It runs once
 alignments, and what it recorded is replayed at each call: so it may look at the integers, but not at the values of
 tensors, and the floats come as `Argument` too. `block` is a keyword whose values `perfkit bench` may sweep.
 
-A kernel's parameters are pointers, int64 and double, in the order of `host.launch`'s arguments.
+A kernel's parameters are pointers, int64 and double, in the order of `host.launch`'s arguments; or, for sm_90 alone,
+tensor maps (`host.panels`). A host function for some GPUs or sizes leaves the rest to another language
+(`host.leave_to`).
 """
 
 from __future__ import annotations
@@ -34,6 +36,17 @@ class Argument:
 
     place: int
     misaligned: int = 0
+
+
+@dataclass(frozen=True)
+class Panels(Argument):
+    """A tensor of bf16 as Hopper's copy engine sees it (a tensor map, passed by value): `matrices` of `rows` rows and
+    `columns` columns, of which one copy brings 64 columns of `copied` rows."""
+
+    matrices: int = 0
+    rows: int = 0
+    columns: int = 0
+    copied: int = 0
 
 
 @dataclass(frozen=True)
@@ -118,6 +131,7 @@ class Host:
     values: int  # tensors and floats of the call; scratch memory follows
     steps: list[HostLaunch] = field(default_factory=list)
     scratches: list[int] = field(default_factory=list)  # bytes of each
+    instead: str = ""  # the language whose version runs this call
 
     def width(self, row: int, *tensors: Argument) -> int:
         """Elements that one access may take: the widest for which every row of `row` elements starts aligned."""
@@ -159,6 +173,14 @@ class Host:
         """Uninitialised memory for `count` elements of `item` bytes, for this call's launches alone."""
         self.scratches.append(max(count, 1) * item)
         return Argument(self.values + len(self.scratches) - 1)
+
+    def panels(self, tensor: Argument, matrices: int, rows: int, columns: int, copied: int) -> Panels:
+        """The tensor as an argument that is a `TensorMap` in the kernel; see `Panels`."""
+        return Panels(tensor.place, tensor.misaligned, matrices, rows, columns, copied)
+
+    def leave_to(self, language: str) -> None:
+        """Let the version of the operation in another language run calls like this one."""
+        self.instead = language
 
     def sum_columns(
         self,
