@@ -56,7 +56,7 @@ def of(source: Run | KernelTable) -> GroupReport | None:
     """
     from perfkit.readers.run import Run
 
-    if not isinstance(source, Run) or not all(one.own for one in source.manifest.backends):
+    if not isinstance(source, Run) or not all(backend.own for backend in source.manifest.backends):
         return None
     found, problems = _members(source)
     if len(found) + len(problems) < 2:
@@ -69,7 +69,7 @@ def of(source: Run | KernelTable) -> GroupReport | None:
         source.problems.setdefault("", []).append(f"The ranks are not compared. {error}")
         return None
     roofs = link_context.roofs(job.ranks, source.folder)
-    samples = [one.samples_ns for one in source.manifest.backends]
+    samples = [backend.samples_ns for backend in source.manifest.backends]
     report = analyse.of_job(job, problems, roofs, source.manifest.environment, samples)
     names = {member.rank: name for name, member in reversed(found)}
     return GroupReport(source, job, _with_detail(report, source, names), names)
@@ -118,7 +118,7 @@ def _with_detail(report: RanksReport, run: Run, names: dict[int, str]) -> RanksR
 
 def _only(run: Run, name: str) -> Run:
     """The run with the process `name` alone."""
-    kept = [one for one in run.manifest.backends if one.name == name]
+    kept = [backend for backend in run.manifest.backends if backend.name == name]
     manifest = msgspec.structs.replace(run.manifest, backends=kept)
     return dataclasses.replace(run, manifest=manifest, tables={name: run.tables[name]})
 
