@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from perfkit.errors import InputError
 from perfkit.ranks import analyse, detail, link_context, rank_table
 from perfkit.ranks.drawing import draw
 from perfkit.ranks.rank_group import RankGroup as RanksJob
 from perfkit.ranks.rank_group import together
+from perfkit.render.output import Output
 from perfkit.run_folder import KERNELS
 
 if TYPE_CHECKING:
@@ -22,7 +24,6 @@ if TYPE_CHECKING:
     from perfkit.ranks.rank_table import RankTable
     from perfkit.ranks.results import RanksReport
     from perfkit.readers.run import Run
-    from perfkit.render.output import Output
     from perfkit.table import KernelTable
 
 
@@ -53,7 +54,6 @@ def of(source: Run | KernelTable) -> GroupReport | None:
 
     Where its ranks cannot be compared, the run gets a warning that gives the reason.
     """
-    from perfkit.errors import InputError
     from perfkit.readers.run import Run
 
     if not isinstance(source, Run) or not all(backend.own for backend in source.manifest.backends):
@@ -86,8 +86,6 @@ def _warn_of_others(run: Run, member: RankTable) -> None:
 
 def _members(run: Run) -> tuple[list[tuple[str, RankTable]], list[str]]:
     """Return name and member of each process that is a rank, and a sentence for each that cannot be compared."""
-    from perfkit.errors import InputError
-
     found, problems = [], []
     for record in run.manifest.backends:
         table = run.tables.get(record.name)
@@ -128,7 +126,6 @@ def _only(run: Run, name: str) -> Run:
 def output_of(job: GroupReport) -> Output:
     """The report of the ranks, then of one in detail, and where the others are."""
     from perfkit.cli.parts.reported import answers
-    from perfkit.render.output import Output
     from perfkit.render.page import below
     from perfkit.render.pages import ranks as ranks_page
     from perfkit.render.report import report_page
