@@ -48,7 +48,7 @@ FAULTS = (
     Fault(
         "render", "absent is shown as 0", "perfkit/units.py",
         "            return ABSENT\n        scaled", '            return "0"\n        scaled',
-        "tests/render/test_marks.py",
+        "tests/render/test_efficiencies.py",
     ),
     Fault(
         "readers", "a gap counts twice", "perfkit/readers/intervals.py",
@@ -172,7 +172,7 @@ def found(folder: Path, fault: Fault) -> str:
 
 
 def main(wanted: list[str]) -> int:
-    """Plant each fault, or those whose words hold one of `wanted`; 1 when the tests miss one, 2 for an unknown
+    """Plant each fault, or those whose words hold one of `wanted`; return 1 when the tests miss one, 2 for an unknown
     fault."""
     faults = [f for f in FAULTS if not wanted or any(word in f.words for word in wanted)]
     if not faults:

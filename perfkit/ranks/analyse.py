@@ -52,7 +52,7 @@ def of_job(
     environment: Mapping[str, Any] | None,
     samples_ns: Sequence[Sequence[float]] = (),
 ) -> RanksReport:
-    """The same of ranks that are put together; `samples_ns` are steps of each that were timed without the profiler."""
+    """Return the report of a job; `samples_ns` are steps of each rank that were timed without the profiler."""
     ranks, matched, waits = job.ranks, job.matched, job.waiting
     lateness = late.judge(ranks, matched, waits)
     rows = [_part(m, i, matched, waits, lateness[i]) for i, m in enumerate(ranks)]
@@ -78,7 +78,7 @@ def of_job(
         roofs=[s for s in roofs or () if any(sweep_for([s], c.operation, c.ranks) for c in talks)],
     )
     found, unjudged = answers(RanksCase(report, ranks, matched, waits, roofs or (), environment or {}))
-    report = timed.beside(msgspec.structs.replace(report, findings=found, unjudged=unjudged), samples_ns)
+    report = timed.with_timed_steps(msgspec.structs.replace(report, findings=found, unjudged=unjudged), samples_ns)
     report.headline.extend(headline.sentences(report))
     return report
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -209,6 +210,24 @@ def test_a_tensor_map_is_passed_by_value(encoder: Encoder) -> None:
     panels = maps.tensor_map(4096, 1, 64, 64, 64)
     maps.launch(7, (132, 1, 1), 384, 9000, 3, [panels, 5, 0.5])
     assert encoder.launched == [(7, [132, 1, 1, 384, 1, 1], 9000, 3, b"\1" * 128, [5, 0.5])]
+
+
+def test_a_recorded_launch_with_panels_goes_to_the_driver(encoder: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tensor's address, as it is at this call, becomes a map; scratch memory and floats keep their places."""
+    step = Host(H200, 2, 2)
+    counter = step.scratch(1)
+    step.launch("f<T>", (3, 1, 1), 384, step.panels(Argument(0), 6, 1000, 128, 64), counter, Argument(1), shared=9000)
+    monkeypatch.setattr(binding, "cubin", lambda *what: SimpleNamespace(path=None, symbols={"f<T>": "f"}))
+    monkeypatch.setattr(binding, "_kernel", lambda *what: SimpleNamespace(ptr=7))
+    monkeypatch.setattr(binding, "_stream", lambda pointer: SimpleNamespace(ptr=3))
+    monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: 0, raising=False)
+    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda device: 0, raising=False)
+    launches = binding._CompiledLaunches(step, Path("f.cu"), "bf16", 0)
+    scratch = torch.zeros(4, dtype=torch.uint8)
+    launches._empty = lambda size: scratch[:size]
+    launches.run([4096, 0.5])
+    assert encoder.encoded == [(0, 4096, [128, 1000, 6], [256, 256_000], [64, 64, 1], 3)]
+    assert encoder.launched == [(7, [3, 1, 1, 384, 1, 1], 9000, 3, b"\1" * 128, [scratch.data_ptr(), 0.5])]
 
 
 def test_what_the_driver_refuses_is_a_sentence(encoder: Encoder) -> None:

@@ -11,7 +11,7 @@ import msgspec
 from perfkit import units
 from perfkit.analysis.results import Finding, Unjudged
 from perfkit.analysis.rules.base import ON_A_GPU, Case, Rule
-from perfkit.analysis.rules.host_blocked import call_inside, held_long
+from perfkit.analysis.rules.host_blocked import blocked_long, call_inside
 from perfkit.analysis.step_results import Accounting, Gap
 from perfkit.analysis.words import listed, percent
 from perfkit.profile_names import ALLOCATION, COPY, WAIT, effect_of_call
@@ -50,11 +50,11 @@ def _idle(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
     account = case.report.accounting
     if account is None:
         return
-    gaps = _without_held(case, [gap for gap in account.gaps if gap.cause in _HOST])
+    gaps = _without_host_blocked(case, [gap for gap in account.gaps if gap.cause in _HOST])
     if case.about.replays and account.timed_step_ns is not None:
         yield _replayed(rule, case, account.timed_step_ns, account.timed_step_ns - account.kernel_ns)
     elif gaps := (yield from _long(rule, case, account, gaps)):
-        saving, of = most_of(account, gaps, case.report.device, _held(case))
+        saving, of = most_of(account, gaps, case.report.device, _host_blocked(case))
         lack = f"No kernel runs while the host is not ready with the next launch: {causes_of(gaps)}."
         delay = case.facts.get("launch_delay") or {}
         yield rule.finding(
@@ -75,24 +75,26 @@ def _idle(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
 def _long(rule: Rule, case: Case, account: Accounting, gaps: list[Gap]) -> Generator[Finding, None, list[Gap]]:
     """A finding for the long gaps in which the same ran; the gaps without these."""
     for alike in _alike(case.facts.get("long_gaps") or []):
-        one, longest = alike[0], units.text(max(gap["ns"] for gap in alike), "ns")
+        first, longest = alike[0], units.text(max(gap["ns"] for gap in alike), "ns")
         words, where = f"One gap of {longest}", "at a stretch"
         if alike[1:]:
             words, where = f"{len(alike)} gaps of up to {longest}", "in them"
         took = case.per_step(sum(gap["ns"] for gap in alike))
-        gap = next((g for g in gaps if g.cause == one["cause"]), None)
-        if gap is None or not one["name"] or case.of_step(took) < _MUCH:
+        gap = next((g for g in gaps if g.cause == first["cause"]), None)
+        if gap is None or not first["name"] or case.of_step(took) < _MUCH:
             continue
         part = min(took, gap.time_ns)
-        saving, of = most_of(account, [msgspec.structs.replace(gap, time_ns=part)], case.report.device, _held(case))
+        saving, of = most_of(
+            account, [msgspec.structs.replace(gap, time_ns=part)], case.report.device, _host_blocked(case)
+        )
         yield rule.finding(
             case,
-            f"{words}: the host is in {cropped(one['name'])}",
+            f"{words}: the host is in {cropped(first['name'])}",
             f"No kernel runs in {percent(took / account.profiled_step_ns)} of the {profiled_of(case)} {where}, "
-            f"most of it by {one['cause']}. {of}",
+            f"most of it by {first['cause']}. {of}",
             part,
             saving,
-            remedy=_of_gap(one),
+            remedy=_of_gap(first),
         )
         left = msgspec.structs.replace(gap, time_ns=gap.time_ns - part, share=gap.share * (1 - part / gap.time_ns))
         gaps = [left if g is gap else g for g in gaps if g is not gap or left.time_ns > 0]
@@ -102,8 +104,8 @@ def _long(rule: Rule, case: Case, account: Accounting, gaps: list[Gap]) -> Gener
 def _alike(gaps: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
     """The gaps in which the same ran for the same cause, together: a gap may come in each step."""
     found: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for one in gaps:
-        found.setdefault((one["name"], one["cause"]), []).append(one)
+    for gap in gaps:
+        found.setdefault((gap["name"], gap["cause"]), []).append(gap)
     return list(found.values())
 
 
@@ -126,14 +128,14 @@ def _has_graphs(case: Case) -> bool:
     return not calls or any(name.startswith(("cu", "hip")) for name in calls)
 
 
-def _held(case: Case) -> float:
+def _host_blocked(case: Case) -> float:
     """Return the time of single slow operators in the gaps, of which `rules.host_blocked` speaks, ns a step."""
-    return sum(case.per_step(one["ns"]) for one in held_long(case))
+    return sum(case.per_step(one["ns"]) for one in blocked_long(case))
 
 
-def _without_held(case: Case, gaps: list[Gap]) -> list[Gap]:
+def _without_host_blocked(case: Case, gaps: list[Gap]) -> list[Gap]:
     """The gaps without that."""
-    held, kept = _held(case), []
+    held, kept = _host_blocked(case), []
     for gap in gaps:
         part = min(held, gap.time_ns) if gap.cause in ("dispatch", "driver") else 0.0
         held, left = held - part, 1 - part / gap.time_ns if gap.time_ns else 1.0
@@ -163,7 +165,7 @@ def _initialising(case: Case) -> str:
     if longest is None or longest["ns"] / longest["count"] < _LONG_CALL or longest["ns"] < _MUCH * case.step_ns:
         return ""
     account = case.report.accounting
-    waits = _without_held(case, [gap for gap in account.gaps if gap.cause in _HOST]) if account else []
+    waits = _without_host_blocked(case, [gap for gap in account.gaps if gap.cause in _HOST]) if account else []
     if case.per_step(longest["ns"]) > sum(gap.time_ns for gap in waits):
         return ""  # a part of it is elsewhere: next to kernels, outside of the steps, in another finding
     return (
