@@ -27,7 +27,7 @@ COMMANDS = (
 _ELSEWHERE = {"list": ("listing", "list_"), "try": ("trying", "try_"), "eval": ("evaluate", "eval_")}
 _SETTINGS = {name: {"allow_interspersed_args": False} for name in ("capture", "try")}
 _HELP = "Where a PyTorch step spends its time, how far each part is from what this machine can do, and what helps."
-_OBJECTS = 50_000  # more of them at once before cycles are looked for: imports make many objects, and keep them
+_OBJECTS = 200_000  # more of them at once before cycles are looked for: imports make many objects, and keep them
 
 
 def _version(wanted: bool) -> None:

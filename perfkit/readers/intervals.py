@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from perfkit.columns import Integers
 from perfkit.intervals import Union
-from perfkit.readers.columns import Integers
 
 
 @dataclass

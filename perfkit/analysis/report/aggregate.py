@@ -17,6 +17,7 @@ import numpy as np
 from perfkit.analysis.results import Group, Withheld
 from perfkit.analysis.roofline.roof import BOUNDS, DATASHEET, Booleans, Integers, Judged, Reals
 from perfkit.analysis.roofline.withheld import WITHHELD
+from perfkit.codes import first_rows, numbered
 from perfkit.columns import Coded, factorize
 from perfkit.profile_names import PASSES
 from perfkit.tree.nodes import NO_OPERATOR
@@ -253,7 +254,8 @@ def _groups(rows: Rows, matrix: Reals, labels: Sequence[str]) -> list[Group]:
 def by_kind_of_call(rows: Rows) -> tuple[list[Group], Integers]:
     """One group a kernel name and shapes, largest time first, and for each row the index of its group."""
     name, shape = factorize(rows.names)[0], factorize(rows.shapes)[0]
-    _, first, codes = np.unique(name * (len(rows.names) + 1) + shape, return_index=True, return_inverse=True)
+    used, codes = numbered(name * (len(rows.names) + 1) + shape)
+    first = first_rows(codes, len(used))
     matrix = sums(rows, codes, len(first))
     order = np.argsort(-matrix[:, _AT["time"]], kind="stable")
     rank = np.empty(len(order), np.int64)

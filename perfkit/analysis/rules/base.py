@@ -21,6 +21,7 @@ from perfkit.analysis.results import BackendReport, Finding, Group, Reason, Unju
 from perfkit.analysis.roofline.counters import Counters
 from perfkit.analysis.roofline.roof import Booleans, Integers, Judged, Reals
 from perfkit.analysis.words import percent
+from perfkit.codes import first_rows, numbered, unique
 from perfkit.hardware.ceilings import Ceilings
 from perfkit.intervals import Union
 
@@ -217,7 +218,8 @@ class Case:
         if rows is None:
             return source_lines.by_measure(self.facts, measure)
         codes, lines = self.codes("line")
-        used, first, own = np.unique(codes[rows], return_index=True, return_inverse=True)
+        used, own = numbered(codes[rows])
+        first = first_rows(own, len(used))
         time = np.bincount(own, np.nan_to_num(self.judged.time[rows], posinf=0.0), len(used))
         order = np.argsort(first)
         names = [str(lines[i]) if i >= 0 else "" for i in used[order].tolist()]
@@ -232,7 +234,7 @@ class Case:
         codes, words = self._short_codes
         codes = codes[rows]
         total = np.bincount(codes, np.nan_to_num(self.judged.time[rows]), len(words))
-        used = [(words[i], total[i]) for i in np.unique(codes).tolist()]
+        used = [(words[i], total[i]) for i in unique(codes).tolist()]
         return [str(name) for name, _ in sorted(used, key=lambda one: (-one[1], one[0]))[:most]]
 
 

@@ -14,9 +14,9 @@ import msgspec
 import numpy as np
 
 from perfkit import table
+from perfkit.columns import Coded, integers
 from perfkit.cost import CostModel, TensorSpec
 from perfkit.readers import counters
-from perfkit.readers.columns import Coded, integers
 from perfkit.readers.finish import finish, hidden, uncosted
 from perfkit.readers.kineto import checks, execution_trace
 from perfkit.readers.kineto.attribution.call_sites import PROVENANCE

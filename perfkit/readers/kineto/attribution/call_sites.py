@@ -27,8 +27,8 @@ from typing import TypeVar
 
 import numpy as np
 
+from perfkit.columns import Booleans, Coded, Integers
 from perfkit.profile_names import FORWARD_PASSES, ROOT
-from perfkit.readers.columns import Booleans, Coded, Integers
 from perfkit.readers.kineto.attribution.gpu_steps import Launches
 from perfkit.readers.kineto.attribution.graph_runs import Run, calls_among, in_graphs, locate, passes_of
 from perfkit.readers.kineto.attribution.places import Place

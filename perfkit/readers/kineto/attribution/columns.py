@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from perfkit.columns import Coded, Integers
 from perfkit.profile_names import LINE, NCCL, PREFIX, PROFILER_STEP, Line, line_of
-from perfkit.readers.columns import Coded, Integers
 from perfkit.readers.intervals import Steps
 from perfkit.readers.kineto.attribution.call_sites import Located, by_call_sites
 from perfkit.readers.kineto.attribution.gpu_steps import GpuSteps, Launches, find_gpu_steps, find_launches

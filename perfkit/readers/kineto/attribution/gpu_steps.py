@@ -13,8 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from perfkit.codes import unique
+from perfkit.columns import Booleans, Integers
 from perfkit.engines import iteration_of
-from perfkit.readers.columns import Booleans, Integers
 from perfkit.readers.intervals import Steps
 from perfkit.readers.kineto.attribution.steps import marked_on_gpu
 from perfkit.readers.kineto.decode.events import KERNEL, OPERATOR, RUNTIME, DeviceEvents, HostEvents
@@ -140,7 +141,7 @@ def _unlaunched(
         found[numbered] = _between(of_call[following], of_call[following + 1], begun[numbered])
         before[numbered] = following == 0
     stream = queues(device)
-    for value in np.unique(stream[unknown[~numbered]]).tolist():
+    for value in unique(stream[unknown[~numbered]]).tolist():
         own = np.flatnonzero((stream == value) & launched)
         here = np.flatnonzero((stream[unknown] == value) & ~numbered)
         following = np.searchsorted(device.start[own], device.start[unknown[here]])

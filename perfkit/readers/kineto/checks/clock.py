@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from perfkit import units
+from perfkit.columns import Integers
 from perfkit.profile_names import waits_for_device
-from perfkit.readers.columns import Integers
 from perfkit.readers.kineto.checks.evidence import CLOCKS, DOES_NOT_APPLY, NS, Evidence, Found
 from perfkit.readers.kineto.decode.events import RUNTIME, DeviceEvents, HostEvents
 from perfkit.readers.kineto.measure.gpu import LATE

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from perfkit.columns import Booleans, Integers
 from perfkit.profile_names import GRAPH_RUNS
-from perfkit.readers.columns import Booleans, Integers
 from perfkit.readers.intervals import Steps
 from perfkit.readers.kineto.attribution.places import Place
 from perfkit.readers.kineto.decode.events import ANNOTATION, OPERATOR, RUNTIME, HostEvents

@@ -13,7 +13,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from perfkit.readers.columns import Booleans, Integers
+from perfkit.columns import Booleans, Integers
 from perfkit.readers.intervals import Steps
 from perfkit.readers.kineto.attribution.places import Place
 from perfkit.readers.kineto.decode.events import OPERATOR, HostEvents

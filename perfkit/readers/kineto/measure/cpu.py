@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from perfkit.columns import Booleans, Coded, Integers, integers, same
 from perfkit.cost.operators.structure import SYNC_COLLECTIVES
 from perfkit.intervals import Union
 from perfkit.profile_names import CPU_COLLECTIVES
-from perfkit.readers.columns import Booleans, Coded, Integers, integers, same
 from perfkit.readers.intervals import Steps
 from perfkit.readers.kineto.decode.events import HostEvents
 from perfkit.readers.kineto.measure.collectives import message_bytes, message_of_range

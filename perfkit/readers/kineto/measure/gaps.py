@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from perfkit.codes import unique
+from perfkit.columns import Integers
 from perfkit.intervals import Union
 from perfkit.profile_names import MODULE, PREFIX, PROFILER_STEP
-from perfkit.readers.columns import Integers
 from perfkit.readers.intervals import Steps
 from perfkit.readers.kineto.attribution.places import Place
 from perfkit.readers.kineto.decode.arrange import without_children
@@ -114,7 +115,7 @@ def by_cause(
     counted = code[ns > 0]
     if stretch is not None:
         each = int(stretch.max(initial=0)) + 1
-        counted = np.unique(counted * each + stretch[ns > 0]) // each
+        counted = unique(counted * each + stretch[ns > 0]) // each
     count = np.bincount(counted, minlength=len(total))
     return [
         _gap(c // pairs - 1, pass_names[c % pairs - 1] if c % pairs else None, int(total[c]), int(count[c]))

@@ -12,10 +12,11 @@ from dataclasses import replace
 
 import numpy as np
 
+from perfkit.codes import numbered
+from perfkit.columns import Booleans, Integers
 from perfkit.cost import Cost
-from perfkit.readers.columns import Booleans, Integers
 from perfkit.readers.kineto.attribution.call_sites import Located
-from perfkit.readers.kineto.decode.events import DeviceEvents, HostEvents, distinct
+from perfkit.readers.kineto.decode.events import DeviceEvents, HostEvents
 from perfkit.readers.kineto.measure.calls import KindOfCall
 from perfkit.readers.kineto.measure.captured import Replayed
 from perfkit.readers.kineto.measure.rows import Rows, is_generated
@@ -63,8 +64,8 @@ def with_replays(
     if located is not None and replays is not None:
         known = np.array([*(work is not None for work in located.work), False], dtype=bool)
         which = replayed & known[replays.site]
-        calls, call = distinct(replays.run[which] * len(located.sites) + replays.site[which])
-        sites, site = distinct(calls % len(located.sites))
+        calls, call = numbered(replays.run[which] * len(located.sites) + replays.site[which])
+        sites, site = numbered(calls % len(located.sites))
         add(which, call, [_kind(w) for s in sites.tolist() if (w := located.work[s]) is not None], site)
     if captured is not None:
         for which, call, works, work in captured.calls():
@@ -73,7 +74,7 @@ def with_replays(
             owner = np.where(before >= 0, before, owner)
     is_declared = np.array([name in declared for name in device.names], dtype=bool)
     which = replayed & (owner < 0) & is_declared[device.name]
-    names, name = distinct(device.name[which])
+    names, name = numbered(device.name[which])
     add(which, np.arange(len(name)), [_kind(_declared(declared[device.names[code]])) for code in names.tolist()], name)
     return replace(rows, kinds=kinds, kind=np.concatenate(added)), owner
 

@@ -11,12 +11,13 @@ from typing import Any
 
 import numpy as np
 
+from perfkit.codes import numbered, unique
+from perfkit.columns import Booleans, Coded, Integers
 from perfkit.intervals import Union
 from perfkit.profile_names import blocks_host
-from perfkit.readers.columns import Booleans, Coded, Integers
 from perfkit.readers.intervals import Steps, by_cause_alone
 from perfkit.readers.kineto.attribution.gpu_steps import GpuSteps, Launches
-from perfkit.readers.kineto.decode.events import COPY, KERNEL, OVERHEAD, DeviceEvents, HostEvents, Message, distinct
+from perfkit.readers.kineto.decode.events import COPY, KERNEL, OVERHEAD, DeviceEvents, HostEvents, Message
 from perfkit.readers.kineto.measure.collectives import collectives
 from perfkit.readers.kineto.measure.gpu import device_names
 from perfkit.readers.kineto.measure.gpu_traffic import (
@@ -75,7 +76,7 @@ def facts(
         "before_capture": _part(device, on_gpu.before),
         "unattributed": _part(device, launches.call < 0),
         "graphs": {
-            "launches": len(np.unique(launches.call[launches.replayed])),
+            "launches": len(unique(launches.call[launches.replayed])),
             **_part(device, launches.replayed),
         },
         "gpus": _gpus(device, devices),
@@ -114,10 +115,10 @@ def _devices(device: DeviceEvents, names: Coded) -> list[dict[str, Any]]:
 
 def _streams(device: DeviceEvents, names: Coded) -> list[dict[str, Any]]:
     """Each stream's activities and busy time, the busiest first."""
-    streams, stream = distinct(device.stream)
+    streams, stream = numbered(device.stream)
     pair = names.code * len(streams) + stream
     result: list[dict[str, Any]] = []
-    for value in np.unique(pair).tolist()[:MOST]:
+    for value in unique(pair).tolist()[:MOST]:
         mine = pair == value
         number = int(streams[value % len(streams)])
         result.append(
@@ -157,7 +158,7 @@ def _delay(calls: _Calls) -> dict[str, Any]:
     if not len(delay):
         return {"median_ns": None, "p90_ns": None, "growth_ns": None}
     growth = []
-    for number in np.unique(step[step >= 0]).tolist():
+    for number in unique(step[step >= 0]).tolist():
         mine = delay[step == number]
         quarter = len(mine) // 4
         if quarter:
@@ -215,7 +216,7 @@ def _gpus(device: DeviceEvents, devices: Sequence[Any]) -> list[dict[str, Any]]:
 
     AMD numbers the devices of kernels otherwise than those that it describes: where all are of one kind, each is.
     """
-    used = np.unique(device.device).tolist()
+    used = unique(device.device).tolist()
     described: dict[int, dict[str, Any]] = {}
     for said in devices:
         if _count(number := said.get("id")) is not None:

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from perfkit.codes import unique
+from perfkit.columns import Coded, Integers
 from perfkit.cost import CostModel, TensorSpec
 from perfkit.engines import iteration_of
 from perfkit.profile_names import LOADER
-from perfkit.readers.columns import Coded, Integers
 from perfkit.readers.kineto.attribution.call_sites import find_call_sites, sources_of
 from perfkit.readers.kineto.attribution.columns import Placed, of_activities, of_operators
 from perfkit.readers.kineto.attribution.gpu_steps import GpuSteps, Launches
@@ -128,7 +127,7 @@ def _activities(events: Events, placed: Placed, launches: Launches, on_gpu: GpuS
     facts |= gpu_facts.facts(host, device, steps, on_gpu, facts["gaps"], launches, messages, events.about.devices)
     if launches.replayed.any():
         facts["replays"] = {
-            "launches": len(np.unique(launches.call[launches.replayed])),
+            "launches": len(unique(launches.call[launches.replayed])),
             "activities": int(launches.replayed.sum()),
         }
     captures_show = int(replays.placed.sum()) if replays is not None else 0

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from perfkit.columns import Integers
 from perfkit.cost import CostModel, normalise
 from perfkit.cost.model import Launch
-from perfkit.readers.columns import Integers
 from perfkit.readers.kernel_names import short_name
 from perfkit.readers.kineto.attribution.gpu_steps import Launches
 from perfkit.readers.kineto.decode.events import KERNEL, OPERATOR, DeviceEvents, HostEvents

@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 
 from perfkit import profile_names
+from perfkit.codes import numbered
+from perfkit.columns import Booleans, Coded, Integers
 from perfkit.cost import Cost, CostModel
 from perfkit.profile_names import CPU_COLLECTIVES, LOADER, NCCL, PASS, PROFILER_STEP, STEP, pass_of
-from perfkit.readers.columns import Booleans, Coded, Integers
 from perfkit.readers.kineto.decode.events import (
     ANNOTATION,
     OPERATOR,
@@ -25,7 +26,6 @@ from perfkit.readers.kineto.decode.events import (
     RUNTIME,
     HostEvents,
     Key,
-    distinct,
     values_at,
 )
 from perfkit.readers.kineto.measure import completed, own
@@ -185,7 +185,7 @@ def kinds_of_calls(
     matmul_precision: str,
 ) -> tuple[list[KindOfCall], Integers]:
     """The distinct kinds of calls among `working`, and the code of each."""
-    used, codes = distinct(events.call[working])
+    used, codes = numbered(events.call[working])
     keys = [events.calls[c] if c >= 0 else ("", b"", b"", b"", b"") for c in used.tolist()]
     usual = usual_dtype(keys)
     return [_kind_of_call(key, costs, declared, usual, matmul_precision) for key in keys], codes
