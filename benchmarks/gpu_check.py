@@ -69,8 +69,8 @@ CHECKED = (
     "perfkit/readers",
     "perfkit/kernels",
     "perfkit/workloads",
-    "perfkit/programs",
-    "perfkit/raw",
+    "perfkit/run",
+    "perfkit/handwritten",
     "perfkit/tree",
     "perfkit/correctness.py",
     "perfkit/ranges.py",
@@ -291,16 +291,16 @@ class Session:
 
     def capture_again(self, folder: Path, launches: dict[tuple[Any, ...], list[float]]) -> None:
         """Add two more captures of a backend's folder to `launches`: a single launch of a short kernel says little."""
-        from perfkit.capture import counters
-        from perfkit.capture.nsight import ncu
+        from perfkit.capture.nsight import joining, ncu
+        from perfkit.run import counters
         from perfkit.run_folder import read_manifest
 
         plan = counters.Plan(tool="ncu", one_layer=True, ncu=ncu.Options(cache_control="none", profiler_api=True))
-        settings, layers = read_manifest(folder.parent).settings, counters.layers_of(folder / KERNELS)
+        settings, layers = read_manifest(folder.parent).settings, joining.layers_of(folder / KERNELS)
         for number in (2, 3):
             copy = Path(shutil.copytree(folder, self.work / f"ncu-{number}"))
             counters.add(plan, settings, "eager", copy, lambda text: None, lambda: layers)
-            more = _of_layers(counters.kernel_table(copy / counters.COUNTERS).frame)
+            more = _of_layers(joining.kernel_table(copy / joining.COUNTERS).frame)
             for kernel, found in durations(more.to_dict("records")).items():
                 launches[kernel] += found
 

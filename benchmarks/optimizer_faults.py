@@ -11,7 +11,7 @@ Each error is planted in a copy of `kernels/adamw` and looked for in fp32 and bf
               of 1e-8 and a weight decay of 1e-6 a step, which rounding hides in fp32 already
     run       the verdict of that run, in which llmc checks its kernel by itself too: must find all
 
-The last two hold the run against a reference that an earlier worker kept (`perfkit.capture.kept_reference`), as the
+The last two hold the run against a reference that an earlier worker kept (`perfkit.run.kept_reference`), as the
 second run of a model does. The kernel without an error must pass all. Exit code 1 where one is not as it must be. llmc
 runs no Triton: there the first check is all there is.
 """
@@ -159,8 +159,8 @@ def by_kernel(language: str, device: str, scratch: Path) -> list[Outcome]:
 def by_run(language: str, device: str, scratch: Path) -> list[Outcome]:
     """Each error, and none, looked for in the first steps of GPT-2 tiny on llmc, judged as `perfkit run` does."""
     from perfkit import correctness
-    from perfkit.capture.worker import Worker
     from perfkit.correctness import CHECKED_STEPS
+    from perfkit.run.worker import Worker
     from perfkit.workloads import find, resolve_settings
 
     def prepared(backend: str, reference: bool = False, **given: object) -> Worker:

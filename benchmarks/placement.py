@@ -48,7 +48,7 @@ def main() -> int:
 
 def _one(name: str, preset: str, device: str) -> int:
     """Profile one backend in this process, and print its line."""
-    from perfkit.capture.worker import Worker
+    from perfkit.run.worker import Worker
     from perfkit.run_folder import KERNELS
     from perfkit.table import KernelTable
     from perfkit.tree.places import NOT_PLACED, places

@@ -29,7 +29,6 @@ import msgspec
 
 from perfkit.errors import InputError, RunFailed
 from perfkit.settings import Settings
-from perfkit.trace_checks import TraceCheck
 
 SCHEMA_VERSION = 1
 MANIFEST = "run.json"
@@ -113,6 +112,24 @@ class DeclaredKernel(msgspec.Struct, frozen=True, kw_only=True):
     operators: tuple[str, ...] = ()
     family: str = "fused"
     loops: tuple[tuple[float, float], ...] = ()  # on a GPU, of each of its loops: bytes, and instructions of one lane
+
+
+class TraceCheck(msgspec.Struct, frozen=True, kw_only=True):
+    """Result of a check of a profile. `holds`: None where it does not apply to the profile.
+
+    `figure` is a share (0 to 1) or ns, as `unit` says; `events` of `of` failed. `needed`: a failure makes the profile
+    unusable. `sentence` says what failed, or is a footnote to a check that holds.
+    """
+
+    name: str
+    says: str  # what holds, in words
+    holds: bool | None = None
+    figure: float | None = None
+    unit: str = ""
+    events: int = 0
+    of: int = 0
+    needed: bool = False
+    sentence: str = ""
 
 
 class RankRun(msgspec.Struct, kw_only=True):

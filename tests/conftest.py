@@ -77,7 +77,7 @@ def forks(shared_cache: Path) -> Iterator[None]:
             patch.setattr(name, starter)
         patch.setattr("perfkit.hardware.store.measure", measured)
         patch.setattr("perfkit.hardware.collectives.measure.requested", requested)
-        patch.setattr("perfkit.programs.profiler.event_cost_ns", event_cost_ns)
+        patch.setattr("perfkit.capture.agent.tracing.profiler.event_cost_ns", event_cost_ns)
         yield
     close_server()
 

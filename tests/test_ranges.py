@@ -95,18 +95,18 @@ def test_marks_reach_nvtx_when_a_tool_listens(monkeypatch):
 
 
 def test_a_step_by_hand_says_what_a_kernel_serves(tmp_path):
-    """`raw.at` marks the module, and with `serves` the operators by their weights; unheard it is one object for all."""
-    from perfkit import raw
+    """`at` marks the module, and with `serves` the operators by their weights; unheard it is one object for all."""
+    from perfkit import handwritten
     from perfkit.readers.kineto.trace import read_trace
 
     sum_and_norm = [("h.0", "add", 3), ("h.0.ln", "layer_norm", 2)]
-    assert raw.at("h.0", sum_and_norm) is ranges.mark("anything")
+    assert handwritten.at("h.0", sum_and_norm) is ranges.mark("anything")
     x = torch.ones(64, 64)
     profiler = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True)
     with profiler as profile, ranges.step(0), ranges.in_pass("forward"):
-        with raw.at("h.0.ln", sum_and_norm):
+        with handwritten.at("h.0.ln", sum_and_norm):
             torch.add(x, x)
-        with raw.at("h.0.fc"):
+        with handwritten.at("h.0.fc"):
             torch.mm(x, x)
     profile.export_chrome_trace(str(tmp_path / "t.json"))
     frame = read_trace(tmp_path / "t.json", layers="h.*").frame

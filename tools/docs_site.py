@@ -25,8 +25,8 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE", "docs", "examples", "benchmarks/README.md")
 # Modules that content files and a user's own code may import, in the order of the menu.
 MODULES = ("perfkit", "perfkit.api", "perfkit.profiling", "perfkit.table", "perfkit.workloads", "perfkit.backends",
-           "perfkit.kernels", "perfkit.functional", "perfkit.raw", "perfkit.timing", "perfkit.ranges",
-           "perfkit.integrations", "perfkit.errors", "perfkit.units")  # fmt: skip
+           "perfkit.kernels", "perfkit.functional", "perfkit.handwritten", "perfkit.timing", "perfkit.ranges",
+           "perfkit.errors", "perfkit.units")  # fmt: skip
 LINK = re.compile(r"\]\(([^)#:]+)[^)]*\)")
 
 

@@ -1,4 +1,4 @@
-"""GPT-2's training step by hand: what `perfkit.raw.language` leaves to it.
+"""GPT-2's training step by hand: what `perfkit.handwritten.language` leaves to it.
 
 Legend: B batch, T time, C channels, V vocabulary; N = B·T rows.
 
@@ -16,11 +16,11 @@ from typing import Any
 
 from torch import Tensor
 
-from perfkit.raw import at
-from perfkit.raw.attention import Shapes, alike
-from perfkit.raw.language import LanguageStep
-from perfkit.raw.model import LAYER_NORM, Names
-from perfkit.raw.products import fastest_gelu
+from perfkit.handwritten import at
+from perfkit.handwritten.attention import Shapes, alike
+from perfkit.handwritten.language import LanguageStep
+from perfkit.handwritten.model import LAYER_NORM, Names
+from perfkit.handwritten.products import fastest_gelu
 from perfkit.run_folder import Settings
 
 WTE, WPE = "transformer.wte", "transformer.wpe"

@@ -1,4 +1,4 @@
-"""Llama by hand: of the training step what `perfkit.raw.language` leaves to it, and a token's pass.
+"""Llama by hand: of the training step what `perfkit.handwritten.language` leaves to it, and a token's pass.
 
 Legend: B batch, T time, C channels, NH heads, NKV heads of keys and values, HS head size, F width of the MLP, V
 vocabulary; N = B·T rows.
@@ -18,12 +18,12 @@ from typing import Any
 from torch import Tensor
 
 from perfkit import kernels
+from perfkit.handwritten import RawDecode, at
+from perfkit.handwritten.attention import Shapes, alike
+from perfkit.handwritten.decode import Cache
+from perfkit.handwritten.language import LanguageStep
+from perfkit.handwritten.model import RMS_NORM, Names
 from perfkit.kernels import direct
-from perfkit.raw import RawDecode, at
-from perfkit.raw.attention import Shapes, alike
-from perfkit.raw.decode import Cache
-from perfkit.raw.language import LanguageStep
-from perfkit.raw.model import RMS_NORM, Names
 from perfkit.run_folder import Settings
 
 OF_A_TOKEN = (

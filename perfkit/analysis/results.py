@@ -17,9 +17,8 @@ from perfkit.analysis.roofline_results import Point, Roof
 from perfkit.analysis.step_results import Accounting, CounterUse, Exposed, RangeTime, ServingPhase, Transfer, Wait
 from perfkit.instructions.results import HotKernel
 from perfkit.memory.results import DeviceMemory
-from perfkit.run_folder import Correctness, Power, RankRun, Settings, Symbol, WorkloadFacts, World
+from perfkit.run_folder import Correctness, Power, RankRun, Settings, Symbol, TraceCheck, WorkloadFacts, World
 from perfkit.statistics import SMALL
-from perfkit.trace_checks import TraceCheck
 
 SCHEMA_VERSION = 1
 

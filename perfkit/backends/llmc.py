@@ -30,7 +30,7 @@ from perfkit.run_folder import Check, Settings
 if TYPE_CHECKING:
     import torch
 
-    from perfkit.raw import Graphs, RawStep
+    from perfkit.handwritten import Graphs, RawStep
     from perfkit.workloads.interface import Batch, Workload
 
 
@@ -195,7 +195,7 @@ def by_hand(workload: Workload, kind: type) -> Any:
 
 def step_by_hand(workload: Workload) -> type[RawStep]:
     """The `RawStep` of the file that `workload.by_hand` names. Raises `InputError` when it does not define just one."""
-    from perfkit.raw import RawStep
+    from perfkit.handwritten import RawStep
 
     found: type[RawStep] | None = by_hand(workload, RawStep)
     if found is None:
@@ -236,7 +236,7 @@ class Llmc(Backend):
         return None
 
     def _cannot_generate(self, workload: Workload) -> str | None:
-        from perfkit.raw import RawDecode
+        from perfkit.handwritten import RawDecode
 
         found = by_hand(workload, RawDecode)
         return None if found else f"The workload {workload.name} brings no token's pass written by hand."
@@ -250,7 +250,7 @@ class Llmc(Backend):
     def prepare(self, workload: Workload, model: torch.nn.Module, settings: Settings) -> Program:
         """The step by hand. Raises `Unavailable` for an optimizer other than AdamW."""
         from perfkit import kernels
-        from perfkit.raw import Graphs
+        from perfkit.handwritten import Graphs
 
         kernels.load(settings.kernel_dirs)
         if settings.generate:
@@ -269,7 +269,7 @@ class Llmc(Backend):
     def _generating(self, workload: Workload, model: torch.nn.Module, settings: Settings) -> Program:
         """The prompt's pass by the model with kernels in it, a token's by hand."""
         from perfkit.backends.catalog import CatalogProgram
-        from perfkit.raw import RawDecode
+        from perfkit.handwritten import RawDecode
 
         decode = by_hand(workload, RawDecode)
         program = CatalogProgram(workload, model, parallel.begin(workload, model, settings), None)

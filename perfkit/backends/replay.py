@@ -18,7 +18,7 @@ from perfkit.workloads import forms
 if TYPE_CHECKING:
     import torch
 
-    from perfkit.raw.graphs import Graphs
+    from perfkit.handwritten.graphs import Graphs
     from perfkit.run_folder import Settings
     from perfkit.workloads.interface import Batch
 
@@ -159,6 +159,6 @@ def _form(batch: Any) -> str:
 
 
 def _graphs() -> Graphs:
-    from perfkit.raw.graphs import Graphs
+    from perfkit.handwritten.graphs import Graphs
 
     return Graphs(ran=True)

@@ -1,1 +1,1 @@
-"""Running a workload: reference, check, timing and profile, into a run folder."""
+"""Records programs of somebody else: the launcher, the agent in their processes, and Nsight's tools around them."""

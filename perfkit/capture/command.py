@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from perfkit.capture.counters import lost_kernels
 from perfkit.capture.launched import check as check_program
 from perfkit.capture.nsight import messages, ncu, nsys
+from perfkit.capture.nsight.joining import lost_kernels
 from perfkit.capture.nsight.process import follow
 from perfkit.errors import PerfkitError, RunFailed, UsageError
 from perfkit.hardware import access

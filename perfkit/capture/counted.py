@@ -12,13 +12,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from perfkit.capture import counters, launched
-from perfkit.capture.nsight import messages, ncu
+from perfkit.capture import launched
+from perfkit.capture.agent.order import ORDER, Order, read_results, write
+from perfkit.capture.agent.recording.counting import NO_GPU
+from perfkit.capture.nsight import joining, messages, ncu
 from perfkit.capture.nsight.process import follow
 from perfkit.errors import PerfkitError, RunFailed
 from perfkit.hardware import access
-from perfkit.programs.counting import NO_GPU
-from perfkit.programs.order import ORDER, Order, read_results, write
 from perfkit.run_folder import KERNELS, BackendRun
 
 LOG = "ncu.txt"
@@ -44,7 +44,7 @@ def add(
     order: Order,
     records: Sequence[BackendRun],
     folder: Path,
-    show: counters.Show,
+    show: joining.Show,
 ) -> None:
     """Run `command` under ncu, and join what it counted onto the kernel table of its one record in the run `folder`.
 
@@ -59,19 +59,19 @@ def add(
     if record.unusable:
         raise RunFailed("There is no kernel table to join counters onto.")
     own = folder / record.name
-    table = counters.kernel_table(own / KERNELS)
+    table = joining.kernel_table(own / KERNELS)
     if not (table.frame["kind"] == "gpu_kernel").any():
         raise RunFailed(NO_GPU)
     counted = _counted(plan, command, order, own, show)
     show("joining the counters onto the trace")
-    counters.join_onto(own / KERNELS, counted, 0)
-    record.nsight = counters.COUNTERS
+    joining.join_onto(own / KERNELS, counted, 0)
+    record.nsight = joining.COUNTERS
 
 
-def _counted(plan: Plan, command: Sequence[str], order: Order, own: Path, show: counters.Show) -> counters.KernelTable:
+def _counted(plan: Plan, command: Sequence[str], order: Order, own: Path, show: joining.Show) -> joining.KernelTable:
     show("the program runs a second time, under ncu, until one step is counted")
-    report = own / counters.COUNTERS
-    progress = ncu.Progress(show, counters.kernels_a_step(own / KERNELS))
+    report = own / joining.COUNTERS
+    progress = ncu.Progress(show, joining.kernels_a_step(own / KERNELS))
     with (
         tempfile.TemporaryDirectory(prefix="perfkit-program-") as scratch,
         open(own / LOG, "w", encoding="utf-8") as log,
@@ -92,7 +92,7 @@ def _counted(plan: Plan, command: Sequence[str], order: Order, own: Path, show: 
             "",
         )
     try:
-        return counters.counted_in(report, ended, plan.ncu, plan.limit_s, progress)
+        return joining.counted_in(report, ended, plan.ncu, plan.limit_s, progress)
     except RunFailed as error:
         if why:
             raise RunFailed(f"Under ncu no step was counted. {why}") from error

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from perfkit.programs.order import SHORTAGE
+from perfkit.capture.agent.order import SHORTAGE
 
 
 def folder_of(out: Path) -> Path:

@@ -12,8 +12,8 @@ from pathlib import Path
 from types import FrameType
 
 import perfkit
+from perfkit.capture.agent.order import ORDER, VARIABLE, Order, write
 from perfkit.errors import RunFailed, UsageError
-from perfkit.programs.order import ORDER, VARIABLE, Order, write
 
 _FORWARDED = (signal.SIGTERM, signal.SIGHUP)
 
@@ -52,7 +52,7 @@ def check(program: Sequence[str]) -> None:
 
 def environment(order: Path, given: Mapping[str, str]) -> dict[str, str]:
     """The environment `given` to perfkit, with what arms a Python in it."""
-    startup = str(Path(perfkit.__file__).resolve().parent / "programs" / "startup")
+    startup = str(Path(perfkit.__file__).resolve().parent / "capture" / "agent" / "startup")
     known = given.get("PYTHONPATH", "")
     path = os.pathsep.join(filter(None, (startup, known)))
     return {**given, "PYTHONPATH": path, VARIABLE: str(order.resolve())}

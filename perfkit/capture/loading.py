@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from perfkit.capture.agent.order import LOADING, WORKER
 from perfkit.hardware.cpu import read_cpu
-from perfkit.programs.order import LOADING, WORKER
 from perfkit.readers.kineto.lines.facts import code_of, short, shown
 from perfkit.readers.kineto.lines.stacks import Frame
 

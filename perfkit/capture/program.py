@@ -13,14 +13,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import perfkit
-from perfkit.capture import counted, failures, folders, launched, loading, profile
+from perfkit.capture import counted, failures, folders, launched, loading, packing
+from perfkit.capture.agent.order import CUT, LINES, STARTED, TRACE, Order, Result, captures, read_results
 from perfkit.cost import TensorSpec
 from perfkit.errors import PerfkitError, RunFailed
 from perfkit.hardware import identity, store
 from perfkit.hardware.ceilings import to_json
 from perfkit.hardware.cpu import read_cpu
 from perfkit.hardware.power import Watch
-from perfkit.programs.order import CUT, LINES, STARTED, TRACE, Order, Result, captures, read_results
+from perfkit.readers.unusable import UnusableProfile
 from perfkit.run_folder import (
     CEILINGS,
     GENERATED,
@@ -33,7 +34,6 @@ from perfkit.run_folder import (
     write_manifest,
     write_whole,
 )
-from perfkit.trace_checks import UnusableProfile
 from perfkit.tree.shares import CallSite, Member, Work
 
 if TYPE_CHECKING:
@@ -181,7 +181,7 @@ def _record(name: str, plain: Path, result: Result, folder: Path) -> BackendRun:
         system_ns=result.system_ns,
     )
     try:
-        trace = profile.packed(plain, own)
+        trace = packing.packed(plain, own)
     except OSError as error:
         raise RunFailed(f"{own} could not be written: {error.strerror}.", "Free space or choose --out.") from error
     record.trace = trace.name
@@ -191,7 +191,7 @@ def _record(name: str, plain: Path, result: Result, folder: Path) -> BackendRun:
         shutil.move(plain.parent / GENERATED, own / GENERATED)
         record.generated = GENERATED
     if (plain.parent / LINES).is_file():
-        profile.packed_lines(plain.parent / LINES, own)
+        packing.packed_lines(plain.parent / LINES, own)
     try:
         table = _table(trace, result, plain.parent)
         if result.cpu_ns is not None and result.profiled_cpu_ns:
@@ -208,8 +208,8 @@ def _record(name: str, plain: Path, result: Result, folder: Path) -> BackendRun:
 def _table(trace: Path, result: Result, plain: Path) -> KernelTable:
     """The kernel table of `trace`; `plain` is the folder in which the process left what else it recorded."""
     from perfkit import kernels
+    from perfkit.capture.agent.recording import own_costs
     from perfkit.cost import own
-    from perfkit.programs import own_costs
     from perfkit.readers.kineto.checks import Expected
     from perfkit.readers.kineto.trace import read_trace
 

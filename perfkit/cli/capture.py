@@ -12,8 +12,8 @@ from perfkit.cli.parts import options
 
 if TYPE_CHECKING:
     from perfkit.capture import counted
+    from perfkit.capture.agent.order import Order
     from perfkit.capture.nsight import ncu, nsys
-    from perfkit.programs.order import Order
 
 NCU, WHAT, TORCH = options.NCU, "What ncu and nsys capture", "torch only"
 TORCH_TOOL, JOINED = "torch", "torch,ncu"
@@ -136,7 +136,7 @@ def capture(
 
 def _checked_tool(tool: str) -> str:
     """The tool; of two that are joined in one order. Raises `UsageError` for an unknown one."""
-    from perfkit.capture.counters import TOOLS
+    from perfkit.capture.nsight import TOOLS
     from perfkit.workloads.choices import not_one_of
 
     if set(tool.split(",")) == set(JOINED.split(",")):
@@ -169,8 +169,8 @@ def _counters(
 
 def _order(warmup: int, steps: int, after: float, memory: bool, stop: bool, whole: bool, lines: bool | None) -> Order:
     """Return what to record. Raises `UsageError` where the whole program is one step and others are asked for."""
+    from perfkit.capture.agent.order import STEPS, WARMUP, Order
     from perfkit.errors import UsageError
-    from perfkit.programs.order import STEPS, WARMUP, Order
 
     if not whole:
         return Order(warmup, steps, after, memory, stop, lines=lines)

@@ -16,9 +16,9 @@ from perfkit.settings import DATA, MEASURE, without
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from perfkit.capture.ranks.meeting import Meeting
     from perfkit.cli.parts.output import Json
     from perfkit.errors import PerfkitError
+    from perfkit.run.ranks.meeting import Meeting
     from perfkit.run_folder import Settings
 
     Progress = Callable[[str, str], None]
@@ -88,11 +88,11 @@ def run(
     with a reference in higher precision. Then the backends are timed in turns and profiled, with --profiler ncu or nsys
     once more under that tool. Exit code 1: a backend is wrong or failed, or the tool gave no result.
     """
-    from perfkit.capture.ranks import hosts
-    from perfkit.capture.ranks.meeting import meeting_of
     from perfkit.cli.parts import nsight, shown
     from perfkit.cli.parts.output import json_of
     from perfkit.cli.parts.reported import RunReport, in_run
+    from perfkit.run.ranks import hosts
+    from perfkit.run.ranks.meeting import meeting_of
     from perfkit.workloads import loader
     from perfkit.workloads.settings import resolve_settings
 
@@ -136,8 +136,8 @@ def _of_sizes(
     each: Sequence[Settings], named: dict[str, str], unavailable: dict[str, str], folder: Path, as_json: Json | None
 ) -> int:
     """A run of each batch size below `folder`, and one page of them."""
-    from perfkit.capture.sweep import Cell, folder_name
     from perfkit.cli.parts import sweeps
+    from perfkit.run.sweep import Cell, folder_name
 
     values = [{"batch_size": str(settings.batch_size)} for settings in each]
     cells = [Cell(one, settings, folder / folder_name(one)) for one, settings in zip(values, each, strict=True)]
@@ -156,7 +156,7 @@ def _record(
     meeting: Meeting | None,
 ) -> list[PerfkitError]:
     """Make the run folder; what Nsight was asked for and did not give."""
-    from perfkit.capture.session import Session
+    from perfkit.run.session import Session
 
     session = Session(settings, named, folder, unavailable, overwrite, progress, plan, meeting)
     session.run()

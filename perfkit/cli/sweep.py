@@ -13,7 +13,7 @@ from perfkit.cli.parts.output import json_of
 from perfkit.settings import DATA, fields
 
 if TYPE_CHECKING:
-    from perfkit.capture.sweep import Cell
+    from perfkit.run.sweep import Cell
 
 AXES = "What is varied"
 VARIED = ("preset", "variant", "dtype", "batch_size", "sequence_length", "ranks", "parallel", "steps")
@@ -99,7 +99,7 @@ def _varied(axes: Mapping[str, list[str]]) -> dict[str, list[str]]:
 
 def _cells(workload: str, axes: dict[str, list[str]], fixed: dict[str, Any], folder: Path) -> list[Cell]:
     """A cell for each combination, its settings checked. Raises what `resolve_settings` raises."""
-    from perfkit.capture.sweep import Cell, combinations, folder_name
+    from perfkit.run.sweep import Cell, combinations, folder_name
     from perfkit.workloads import loader
     from perfkit.workloads.settings import resolve_settings
 

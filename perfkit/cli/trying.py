@@ -49,12 +49,12 @@ def try_(
     Both sides run in temporary copies, so your folder stays as it is without --keep. Exit codes: 0 accept; 1 reject,
     cannot tell, or the program does not run before the change; 2 wrong usage. The answer says which.
     """
+    from perfkit.capture.agent.order import Order
     from perfkit.cli.parts import measured
     from perfkit.cli.parts.output import Wanted, json_of
     from perfkit.cli.parts.shown import need_torch
     from perfkit.cli.parts.tried import tried
     from perfkit.compare.metrics import Rule
-    from perfkit.programs.order import Order
     from perfkit.tries.turns import Program
 
     need_torch("perfkit try")

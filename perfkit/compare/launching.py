@@ -31,13 +31,13 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from perfkit.capture import memory
-from perfkit.capture.child import Child
 from perfkit.compare import settled, stopping
 from perfkit.compare.record import LAUNCHES, Launch, Turn
 from perfkit.compare.stopping import Plan
 from perfkit.errors import RunFailed
 from perfkit.hardware.cpu import read_cpu
+from perfkit.run import memory
+from perfkit.run.child import Child
 from perfkit.run_folder import KERNELS, Settings
 from perfkit.statistics import series
 from perfkit.statistics.turns import PARTS

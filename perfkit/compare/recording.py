@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import perfkit
-from perfkit.capture.session import Session
 from perfkit.compare.launching import Program, measure
 from perfkit.compare.record import MeasuredSide, Measurement, is_measurement, write_measurement
 from perfkit.compare.stopping import Plan
 from perfkit.errors import UsageError
+from perfkit.run.session import Session
 from perfkit.run_folder import read_manifest
 
 Progress = Callable[[str, str], None]

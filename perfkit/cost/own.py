@@ -153,7 +153,7 @@ _NEITHER = Cost({}, math.inf, math.inf)  # of several costs
 def of_recorded(
     found: list[list[Any]], call_of: Callable[[str, dict[str, Any]], Call]
 ) -> tuple[dict[str, CostFunction], dict[str, str]]:
-    """Costs that a program left of its calls (`perfkit.programs.own_costs`), by name, and the problem of each name.
+    """Costs that a program left of its calls (`agent/recording/own_costs.py`), by name, and the problem of each name.
 
     `call_of` makes the call of a name and its recorded arguments.
     """

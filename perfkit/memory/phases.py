@@ -30,7 +30,7 @@ _OPTIM_FILE = re.compile(rf"(^|/)torch/optim/([^/]+/)*_?({'|'.join(TORCH_OPTIMIZ
 _LOADS = ("from_pretrained", "reset_parameters", "load_state_dict")
 _WORKSPACE = re.compile(r"cublas\w*workspace|workspaceallocat|getcurrentcudablas|cudnn\w*workspace", re.IGNORECASE)
 _LIBRARY = re.compile(
-    r"(^|/)(torch|torchgen|functorch|perfkit/programs)/|^<|(^|/)lib/python3\.\d+/(?!(site|dist)-packages/)"
+    r"(^|/)(torch|torchgen|functorch|perfkit/(programs|capture/agent))/|^<|(^|/)lib/python3\.\d+/(?!(site|dist)-packages/)"
     r"|^[A-Za-z]:/(?i:.*(python3\d+|conda\d?|/envs/[^/]+)/lib/(?!site-packages/))"
 )
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from perfkit.capture import launched
+from perfkit.capture.agent.order import ORDER, Order, Result, read_results, write
 from perfkit.errors import UsageError
-from perfkit.programs.order import ORDER, Order, Result, read_results, write
 from perfkit.tries.trees import Tree
 
 _KEPT = 1 << 24  # characters of an output that are looked at

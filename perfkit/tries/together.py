@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from itertools import takewhile
 from pathlib import Path
 
-from perfkit.capture import memory
+from perfkit.capture.agent.order import CHILDREN, DEVICE, FREE, HOST, Order
+from perfkit.capture.agent.recording.waiting import AFTER, GO, LEAVE, TIMED, WAITING
 from perfkit.hardware.cpu import read_cpu
-from perfkit.programs.order import CHILDREN, DEVICE, FREE, HOST, Order
-from perfkit.programs.waiting import AFTER, GO, LEAVE, TIMED, WAITING
+from perfkit.run import memory
 from perfkit.tries.running import Ran, Running
 from perfkit.tries.trees import Tree
 

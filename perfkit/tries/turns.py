@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from perfkit import correctness
+from perfkit.capture.agent.order import Order
 from perfkit.compare import stopping
 from perfkit.compare.record import Launch, Turn
 from perfkit.compare.stopping import Plan
 from perfkit.errors import RunFailed
-from perfkit.programs.order import Order
 from perfkit.statistics import series
 from perfkit.tries import printed, together
 from perfkit.tries.printed import Checked

@@ -13,12 +13,12 @@ from typing import Any
 import msgspec
 
 from perfkit import correctness
-from perfkit.capture.child import Child
-from perfkit.capture.stages.reference import REFERENCE, Reference, checked_steps, run_reference
 from perfkit.compare import launching
 from perfkit.compare.launching import Program
 from perfkit.compare.stopping import Plan
 from perfkit.errors import PerfkitError, RunFailed
+from perfkit.run.child import Child
+from perfkit.run.stages.reference import REFERENCE, Reference, checked_steps, run_reference
 from perfkit.run_folder import Correctness, Settings
 from perfkit.tries.printed import RIGHT, UNKNOWN, WRONG, Checked
 from perfkit.tries.trees import Tree

@@ -45,7 +45,7 @@ class Workload(ABC):
     # Which of the options weights, config, data, recompute, optimizer and generate the workload honours; the others are
     # refused.
     takes: ClassVar[frozenset[str]] = frozenset()
-    # A file next to the workload's own that writes its step by hand (a `perfkit.raw.RawStep`), for the backend llmc.
+    # A file next to the workload's own that writes its step by hand (a `perfkit.handwritten.RawStep`): backend llmc.
     by_hand: ClassVar[str] = ""
     # Name that `--parallel` gives the workload's own way to share its model (`shard`), the default with --ranks.
     parallel: ClassVar[str] = ""

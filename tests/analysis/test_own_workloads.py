@@ -11,7 +11,7 @@ import pytest
 from perfkit.analysis.report.analyse import analyse_table
 from perfkit.analysis.results import BackendReport
 from perfkit.backends.eager import Eager
-from perfkit.capture import profile
+from perfkit.run import profile
 from perfkit.workloads import loader
 from perfkit.workloads.settings import resolve_settings
 from tests.conftest import ROOT

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from perfkit import kernels, ranges, raw
+from perfkit import handwritten, kernels, ranges
 from perfkit.backends import get
 from perfkit.backends.llmc import step_by_hand
 from perfkit.errors import InputError, Unavailable
-from perfkit.raw import fastest_attention, language
+from perfkit.handwritten import fastest_attention, language
 from perfkit.readers.kineto.trace import read_trace
 from perfkit.workloads import loader
 from perfkit.workloads.settings import resolve_settings
@@ -201,7 +201,7 @@ def test_the_optimizers_kernel_is_checked_by_itself(gpt2, dtype):
 
 
 def test_an_arena_puts_tensors_on_cache_lines():
-    arena = raw.Arena({"a": (3,), "b": (2, 5), "c": ()}, torch.float32, "cpu")
+    arena = handwritten.Arena({"a": (3,), "b": (2, 5), "c": ()}, torch.float32, "cpu")
     assert [arena[name].shape for name in "abc"] == [(3,), (2, 5), ()]
     assert {(arena[name].data_ptr() - arena.flat.data_ptr()) % 64 for name in "abc"} == {0}
     arena["b"].fill_(1.0)

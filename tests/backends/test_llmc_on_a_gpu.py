@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from perfkit import raw
+from perfkit import handwritten
 from perfkit.backends import get
 from perfkit.backends.interface import Program
 from perfkit.content import load_content_module
-from perfkit.raw import attention, fastest_attention, language, library_attention
+from perfkit.handwritten import attention, fastest_attention, language, library_attention
 from perfkit.workloads.loader import find
 from tests.support.backends.by_hand import far, pair, settings
 
@@ -91,7 +91,7 @@ def test_pytorchs_attention_where_it_is_the_fastest(workload, recompute):
 @pytest.fixture
 def catalog_everywhere(monkeypatch):
     """Products by the catalog's operations, and GELU inside of them, on a CPU: by PyTorch's operators there."""
-    from perfkit.raw.products import Products
+    from perfkit.handwritten.products import Products
 
     def by_catalog(self, call, device):
         self._call, self._catalog = call, True
@@ -137,7 +137,7 @@ def replayed(program: Program) -> list[Captured]:
         found.append(Captured(run))
         return found[-1], run(), pool
 
-    program.graphs = raw.Graphs(capture)
+    program.graphs = handwritten.Graphs(capture)
     return found
 
 
@@ -161,7 +161,7 @@ def test_results_stay_where_graphs_read_them(gpt2, monkeypatch, recompute):
         places.append({kept: y.data_ptr() for kept, (y, _) in found._results.items()})
         return graph
 
-    by_hand.graphs = raw.Graphs(capture)
+    by_hand.graphs = handwritten.Graphs(capture)
     for step in range(4):
         data = [gpt2.batch(given, 2 * step + i) for i in range(2)]
         with torch.profiler.profile(activities=CPU) if step == 2 else nullcontext():

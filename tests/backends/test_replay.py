@@ -6,7 +6,7 @@ import msgspec
 import pytest
 import torch
 
-from perfkit import ranges, raw
+from perfkit import handwritten, ranges
 from perfkit.backends import get, replay
 from perfkit.backends.generation import Generation
 from perfkit.errors import UsageError
@@ -38,7 +38,9 @@ def replayed(program, captures=None) -> list[Captured]:
         found.append(Captured(run, result))
         return found[-1], result, pool
 
-    program.replay = replay.Replay(list(program.model.parameters()), lambda: raw.Graphs(captures or capture, ran=True))
+    program.replay = replay.Replay(
+        list(program.model.parameters()), lambda: handwritten.Graphs(captures or capture, ran=True)
+    )
     return found
 
 
@@ -116,7 +118,7 @@ def test_nothing_is_replayed_while_somebody_listens(gpt2, monkeypatch):
 def test_graphs_that_leave_no_room_are_made_anew(gpt2, monkeypatch):
     given, plain, other = pair("eager", gpt2)
     graphs = replayed(other)
-    monkeypatch.setattr(raw.Graphs, "held", 1e9)
+    monkeypatch.setattr(handwritten.Graphs, "held", 1e9)
     for step, (listens, free) in enumerate(
         [(False, 9e9), (False, 9e9), (True, 9e9), (False, 9e9), (True, 1e8), (False, 9e9)]
     ):
@@ -203,7 +205,7 @@ def generating(backend, captures):
         made.append(program)
     made[0].replay_where_asked(msgspec.structs.replace(given, device="cuda"))
     for one in made[0].passes:
-        one._make = lambda: raw.Graphs(captures, ran=True)
+        one._make = lambda: handwritten.Graphs(captures, ran=True)
     return llama, given, *made
 
 

@@ -21,9 +21,9 @@ from perfkit import functional, profile_names, ranges  # noqa: E402
 from perfkit.analysis.listing import listing  # noqa: E402
 from perfkit.backends.thunder import origins  # noqa: E402
 from perfkit.backends.thunder.backend import ThunderProgram  # noqa: E402
-from perfkit.capture import profile  # noqa: E402
 from perfkit.kernels import libraries  # noqa: E402
 from perfkit.readers.kineto.trace import read_trace  # noqa: E402
+from perfkit.run import profile  # noqa: E402
 from perfkit.workloads import find  # noqa: E402
 from tests.support.sweeps import rest  # noqa: E402
 

@@ -6,8 +6,8 @@ import sys
 import pytest
 
 from perfkit.capture import counted, program
+from perfkit.capture.agent.order import Order
 from perfkit.errors import PerfkitError, RunFailed
-from perfkit.programs.order import Order
 from perfkit.readers.kineto.trace import read_trace
 from perfkit.run_folder import BackendRun
 from perfkit.table import KernelTable

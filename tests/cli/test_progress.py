@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from perfkit.capture.session import Session
 from perfkit.cli.parts import program, shown
 from perfkit.compare import recording
 from perfkit.compare.launching import Program
 from perfkit.compare.stopping import Plan
+from perfkit.run.session import Session
 from perfkit.run_folder import Settings
 
 Cli = Callable[..., Any]
-SMALL = str(Path(__file__).parents[1] / "support" / "capture" / "small.py")
+SMALL = str(Path(__file__).parents[1] / "support" / "run" / "small.py")
 LINE = re.compile(r"^\[ *\d+ s\] (.+)$", re.MULTILINE)
 
 

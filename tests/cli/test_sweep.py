@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from perfkit.capture.sweep import combinations, folder_name
 from perfkit.cli import main
+from perfkit.run.sweep import combinations, folder_name
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = ["--batch-size", "4", "--dim", "width=8", "--steps", "2", "--warmup", "0", "--profiler", "none"]

@@ -21,7 +21,7 @@ from perfkit.compare.stopping import Plan, why
 from perfkit.errors import RunFailed, UsageError
 from perfkit.run_folder import TIMED_ALONE, Settings
 
-SMALL = Path(__file__).parents[1] / "support" / "capture" / "small.py"
+SMALL = Path(__file__).parents[1] / "support" / "run" / "small.py"
 QUICK = Plan(launches=1, turn_seconds=1e-9, warmup_seconds=0.2, profiled_steps=2)  # a turn is one step
 
 
@@ -73,13 +73,13 @@ def test_each_launch_says_anew_how_long_a_turn_is(tmp_path, monkeypatch):
     [((), "cpu", 1), ((2e9, None), "cpu", 1), ((2e9, 2e9), "cpu", 2), ((3e9, 2e9), "cpu", 1), ((1.0, 1.0), "cuda", 1)],
 )
 def test_two_launches_start_together_where_memory_is_known_to_hold_them(peaks, device, together, monkeypatch):
-    monkeypatch.setattr("perfkit.capture.memory.available_bytes", lambda: 9e9)
+    monkeypatch.setattr("perfkit.run.memory.available_bytes", lambda: 9e9)
     assert launching._together([program("A", device=device), program("B", device=device)], peaks) == together
 
 
 @pytest.mark.slow
 def test_checked_sides_carry_their_correctness(tmp_path, monkeypatch):
-    monkeypatch.setattr("perfkit.capture.memory.available_bytes", lambda: 2_000_000_000)
+    monkeypatch.setattr("perfkit.run.memory.available_bytes", lambda: 2_000_000_000)
     peaks, measured = [], recording.measure
     monkeypatch.setattr(recording, "measure", lambda *given: (peaks.extend(given[-1]), measured(*given))[1])
     measure(tmp_path / "pair", check=True)

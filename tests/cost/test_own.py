@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 import perfkit
+from perfkit.capture.agent.recording import own_costs
 from perfkit.cost import Call, Cost, CostModel, TensorSpec, own
 from perfkit.errors import InputError, UsageError
-from perfkit.programs import own_costs
 from perfkit.readers.kineto.trace import read_trace
 from perfkit.table import RESOURCES
 from tests.support.readers.traces import Event, event, mark, op, write

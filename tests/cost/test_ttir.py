@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
+from perfkit.capture.agent.recording import own_costs
+from perfkit.capture.agent.recording.triton_launches import TritonLaunches
 from perfkit.cost import TensorSpec as T
 from perfkit.cost import own
 from perfkit.cost.ttir import UnknownWork, ttir_cost
-from perfkit.programs import own_costs
-from perfkit.programs.triton_launches import TritonLaunches
 
 FOLDER = Path(__file__).parent.parent / "fixtures" / "ttir"
 R, N, C = 4096, 1024, 4096

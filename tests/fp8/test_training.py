@@ -11,11 +11,11 @@ import torch
 
 from benchmarks.fp8_beside import Side, apart
 from perfkit import backends
-from perfkit.capture.worker import Worker
 from perfkit.correctness import judge
 from perfkit.errors import UsageError
 from perfkit.fp8 import chosen, convert, described
 from perfkit.fp8.linear import Linear
+from perfkit.run.worker import Worker
 from perfkit.workloads import find, resolve_settings
 
 GPT2 = ("c_attn", "c_proj", "c_fc")

@@ -174,4 +174,4 @@ def test_changed_added_and_removed_files_are_named(monkeypatch: pytest.MonkeyPat
 def test_the_digests_are_of_the_folders_that_a_gpu_check_is_about() -> None:
     found = gpu_check.digests()
     assert all(path.startswith(gpu_check.CHECKED) for path in found)
-    assert {"perfkit/capture/profile.py", "kernels/adamw/adamw.cu", "workloads/gpt2.py"} <= found.keys()
+    assert {"perfkit/run/profile.py", "kernels/adamw/adamw.cu", "workloads/gpt2.py"} <= found.keys()

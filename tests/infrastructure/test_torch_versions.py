@@ -35,7 +35,7 @@ def test_every_test_file_is_in_one_group() -> None:
     found = [name for group in torch_versions.GROUPS for name in torch_versions.files(group)]
     assert len(found) == len(set(found))
     assert all(torch_versions.files(group) for group in torch_versions.GROUPS)
-    assert {"tests/backends/test_thunder.py", "tests/programs/test_programs.py"} <= {*found}
+    assert {"tests/backends/test_thunder.py", "tests/capture/agent/test_programs.py"} <= {*found}
 
 
 def test_the_outcome_of_a_session() -> None:

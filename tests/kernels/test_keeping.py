@@ -163,7 +163,7 @@ def test_without_a_compiler_nothing_is_different(monkeypatch):
 
 def test_a_worker_keeps_what_is_freed_where_it_was_asked_to():
     found = run("""
-        from perfkit.capture.worker import Worker
+        from perfkit.run.worker import Worker
         from perfkit.workloads import find, resolve_settings
 
         def kept(**options):
@@ -177,8 +177,8 @@ def test_a_worker_keeps_what_is_freed_where_it_was_asked_to():
 
 
 def test_a_machine_that_cannot_keep_says_so(monkeypatch):
-    from perfkit.capture import memory
     from perfkit.errors import Unavailable
+    from perfkit.run import memory
 
     monkeypatch.setattr(keeping, "keep_freed", lambda: False)
     with pytest.raises(Unavailable, match="--allocator keep needs Linux and a C"):

@@ -78,8 +78,8 @@ def test_mkl_chooses_wrongly_where_threads_ask_at_once_and_rightly_where_one_doe
 def test_no_update_of_a_worker_is_off_by_what_mkl_chose(held: Callable[[str], Any]) -> None:
     """Once, the first update of an embedding was off by 1.0e-4, where 3e-5 is allowed."""
     found = held("""
-        from perfkit.capture.updates import Updates
-        from perfkit.capture.worker import Worker
+        from perfkit.run.updates import Updates
+        from perfkit.run.worker import Worker
         from perfkit.workloads import find, resolve_settings
 
         work = find("gpt2")

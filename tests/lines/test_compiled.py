@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from perfkit.capture.agent.order import Order
 from perfkit.columns import Coded
 from perfkit.inductor.sources import source_of
-from perfkit.programs.order import Order
 from perfkit.readers.kineto.lines.compiled import frames_of_rows
 from perfkit.readers.kineto.lines.stacks import Frame
 from perfkit.readers.kineto.trace import read_trace

@@ -8,7 +8,7 @@ import pytest
 
 from perfkit.analysis.report.analyse import analyse_table
 from perfkit.analysis.rules.base import WORTH
-from perfkit.programs.order import Order
+from perfkit.capture.agent.order import Order
 from tests.support.programs.captured import capture
 
 PROGRAM = Path(__file__).parents[1] / "support" / "lines" / "planted.py"

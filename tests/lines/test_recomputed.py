@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from perfkit.programs.order import Order
+from perfkit.capture.agent.order import Order
 from perfkit.readers.kineto.trace import read_trace
 from tests.support.lines.traces import at
 from tests.support.programs.captured import capture

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from perfkit.analysis import source_lines
-from perfkit.programs import line_tracer
+from perfkit.capture.agent.lines import line_tracer
 from perfkit.readers.kineto.lines import calls
 from perfkit.readers.kineto.lines.stacks import Frame, _innermost, is_library
 from perfkit.readers.kineto.trace import read_trace

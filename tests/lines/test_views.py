@@ -8,7 +8,7 @@ import pytest
 
 from perfkit.analysis import source_lines
 from perfkit.analysis.line_results import LineTime
-from perfkit.programs.order import LINES, Order
+from perfkit.capture.agent.order import LINES, Order
 from perfkit.render.sections.lines import lines_table
 from tests.lines.test_planted import PROGRAM, planted
 from tests.support.programs.captured import capture

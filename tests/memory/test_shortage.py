@@ -11,12 +11,12 @@ import pytest
 import torch
 
 from perfkit.capture import launched, program
+from perfkit.capture.agent.models.outermost import Models
+from perfkit.capture.agent.order import SHORTAGE
+from perfkit.capture.agent.patches import Patches
+from perfkit.capture.agent.recording.shortage import Shortage
 from perfkit.cli import main
 from perfkit.memory.analyse import analyse
-from perfkit.programs.models import Models
-from perfkit.programs.order import SHORTAGE
-from perfkit.programs.patches import Patches
-from perfkit.programs.shortage import Shortage
 from perfkit.readers.snapshot.read import read_snapshot
 from tests.support.allocator import ACTIVATIONS, GRADIENTS, Allocator, training
 
@@ -41,7 +41,9 @@ def _failed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> torch.nn.Linear:
     training(allocator, fails=True)
     plain = allocator.snapshot()
     address, size = min((a, s) for a, (s, _, _) in allocator.live.items())
-    monkeypatch.setattr("perfkit.programs.held.place", lambda one: (address, size) if one is model.weight else None)
+    monkeypatch.setattr(
+        "perfkit.capture.agent.tracing.held.place", lambda one: (address, size) if one is model.weight else None
+    )
     monkeypatch.setattr(torch.cuda.memory, "_snapshot", lambda: plain)
     shortage = Shortage(folder, models)
     shortage._blocks = {f"h.{n}": [ACTIVATIONS, 1024, [_Event(), _Event()]] for n in range(2)}

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from perfkit.capture.session import Session
+from perfkit.run.session import Session
 from perfkit.run_folder import Settings
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -43,7 +43,7 @@ def command(tmp_path_factory, distributions):
 def run_folder(tmp_path_factory):
     """A real run of a small workload, made by this environment, which has torch."""
     folder = tmp_path_factory.mktemp("made") / "run"
-    workload = ROOT / "tests" / "support" / "capture" / "small.py"
+    workload = ROOT / "tests" / "support" / "run" / "small.py"
     Session(Settings(workload=str(workload), preset="one", batch_size=32, steps=5), {"eager": "eager"}, folder).run()
     return folder
 

@@ -14,7 +14,7 @@ from perfkit.analysis.report.rows import in_steps
 from perfkit.errors import InputError
 from perfkit.readers.kineto.checks import Expected
 from perfkit.readers.kineto.trace import read_trace
-from perfkit.trace_checks import UnusableProfile
+from perfkit.readers.unusable import UnusableProfile
 from tests.support.readers import damage
 from tests.support.readers.traces import event, mark, op, training_step, write
 from tests.support.sweeps import rest

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from perfkit.readers.kineto.trace import read_trace
+from perfkit.readers.unusable import UnusableProfile
 from perfkit.table import KernelTable
-from perfkit.trace_checks import UnusableProfile
 from tests.support.readers.traces import Event, event, mark, write
 
 

@@ -124,7 +124,7 @@ def test_a_capture_comes_back(machine, folder):
 @pytest.mark.slow
 def test_a_run_comes_back(machine, folder):
     """Also with a workload of one's own: its file goes there."""
-    (folder / "parts" / "mine.py").write_text((ROOT / "tests/support/capture/small.py").read_text())
+    (folder / "parts" / "mine.py").write_text((ROOT / "tests/support/run/small.py").read_text())
     order = ["run", folder / "parts/mine.py", "--steps", 2, "--profiler", "none", "--json"]
     code, out, err = ended(perfkit(machine, folder, *order, "--on", machine.name, "--out", "runs/b"))
     assert code == 0, err

@@ -20,10 +20,10 @@ from perfkit.analysis.timeline.lanes import SPANS, timeline, timelines
 from perfkit.errors import RunFailed
 from perfkit.hardware.ceilings import Ceiling, Ceilings
 from perfkit.readers import read
+from perfkit.readers.unusable import UnusableProfile
 from perfkit.render import trace
 from perfkit.run_folder import CEILINGS, KERNELS, BackendRun, Manifest, Settings, WorkloadFacts, write_manifest
 from perfkit.table import KernelTable, build
-from perfkit.trace_checks import UnusableProfile
 from tests.support.render.sample import HOSTILE
 
 CEILING = Ceilings(

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import msgspec
 
+from perfkit.capture.agent.tracing import profiler
 from perfkit.hardware import store
 from perfkit.hardware.ceilings import Ceilings
 from perfkit.hardware.collectives import measure as collectives
 from perfkit.hardware.collectives.sweep import Request
 from perfkit.hardware.measure import measure
 from perfkit.hardware.observation import KIB, MIB, Plan, Progress, cpu_plan
-from perfkit.programs import profiler
 
 whole_event_cost_ns = profiler.event_cost_ns
 
@@ -37,7 +37,7 @@ def requested(device: str) -> Request:
 
 
 def event_cost_ns() -> float:
-    """As `perfkit.programs.profiler.event_cost_ns`, from a twentieth of the events, once."""
+    """As `perfkit.capture.agent.tracing.profiler.event_cost_ns`, from a twentieth of the events, once."""
     return whole_event_cost_ns(100, 1)
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from perfkit.programs.order import VARIABLE
+from perfkit.capture.agent.order import VARIABLE
 from tests.support import forked
 from tests.support.ceilings import measure_quickly
 from tests.support.forks import STARTERS, TORCHRUN, started_rank
@@ -27,7 +27,7 @@ from tests.support.forks import STARTERS, TORCHRUN, started_rank
 PRELOADED = (
     "torch", "torch._inductor.compile_fx", "torch.distributed.run", "pyarrow.dataset", "pyarrow.parquet",
     "rich.console", "psutil", "isal.igzip",
-    "tensorboard.compat.proto.event_pb2", "perfkit.capture.session", "perfkit.capture.serving",
+    "tensorboard.compat.proto.event_pb2", "perfkit.run.session", "perfkit.run.serving",
     "perfkit.readers.kineto.trace", "perfkit.analysis.report",
 )  # fmt: skip
 
@@ -130,7 +130,7 @@ def _become(request: dict[str, Any], files: list[int]) -> None:
 
 
 def _worker(_: list[str], files: list[int]) -> None:
-    from perfkit.capture import serving
+    from perfkit.run import serving
 
     sys.argv = [serving.__file__, *map(str, files)]
     serving.main()
@@ -152,7 +152,7 @@ def _program(argv: list[str], _: list[int]) -> None:
             stream.reconfigure(write_through=True)  # type: ignore[union-attr]
     sys.argv = argv if argv[0] not in ("-c", "-m") else [argv[0], *argv[2:]]
     if order := os.environ.get(VARIABLE):
-        from perfkit.programs import arming
+        from perfkit.capture.agent import arming
 
         arming.arm(order)
     if argv[:2] == TORCHRUN:

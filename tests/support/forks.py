@@ -31,8 +31,8 @@ SOCKET = "PERFKIT_TEST_FORKS"  # the environment variable that names the server'
 SESSION = "PERFKIT_TEST_SESSION_FORKS"  # the same for pytest's workers, of the server that they share
 LOADING_S = 300
 AT_START = dict(os.environ)  # before a test changes it
-WORKER = "perfkit.capture.serving"
-STARTUP = str(ROOT / "perfkit" / "programs" / "startup")  # where a captured program finds what arms it
+WORKER = "perfkit.run.serving"
+STARTUP = str(ROOT / "perfkit" / "capture" / "agent" / "startup")  # where a captured program finds what arms it
 TORCHRUN = ["-m", "torch.distributed.run"]
 # Read when torch and its libraries are loaded: where one differs from the server's, a fork would not be the same.
 READ_AT_IMPORT = (
@@ -196,7 +196,7 @@ def started(
     command: Sequence[str], *, stdin: int, stdout: IO[Any], stderr: IO[Any], pass_fds: Sequence[int], env: Any,
     cwd: Path | None,
 ) -> Any:  # fmt: skip
-    """In the place of `subprocess.Popen` in `perfkit.capture.child`: workers are forked where they may be."""
+    """In the place of `subprocess.Popen` in `perfkit.run.child`: workers are forked where they may be."""
     if command[1:3] != ["-m", WORKER] or not usable(env):
         return subprocess.Popen(command, stdin=stdin, stdout=stdout, stderr=stderr, pass_fds=pass_fds, env=env, cwd=cwd)
     path = env.get(SOCKET) or server().path
@@ -245,9 +245,9 @@ RANKS = SimpleNamespace(
     Popen=started_ranks, DEVNULL=subprocess.DEVNULL, PIPE=subprocess.PIPE, TimeoutExpired=subprocess.TimeoutExpired
 )
 STARTERS = {  # of processes, by the name that each has for the module `subprocess`
-    "perfkit.capture.child.subprocess": POPEN,
-    "perfkit.capture.ranks.group.subprocess": RANKS,
-    "perfkit.capture.ranks.hosts.subprocess": RANKS,
+    "perfkit.run.child.subprocess": POPEN,
+    "perfkit.run.ranks.group.subprocess": RANKS,
+    "perfkit.run.ranks.hosts.subprocess": RANKS,
     "perfkit.hardware.subprocesses.subprocess": RANKS,
 }
 

@@ -17,19 +17,19 @@ if TYPE_CHECKING:
     from xdist.scheduler import LoadScopeScheduling
     from xdist.workermanage import WorkerController
 
-APART = ("tests/programs/test_unharmed.py", "tests/docs/test_commands.py", "tests/backends/test_documentation.py")
+APART = ("tests/capture/agent/test_unharmed.py", "tests/docs/test_commands.py", "tests/backends/test_documentation.py")
 # Written by `pytest --cpu-durations=N` of all tests: the files of more than ten seconds of CPU time, longest first.
 LONG_FILES = Path(__file__).resolve().parents[1] / "long.txt"
 LONG = tuple(LONG_FILES.read_text().split())
 
 
 SAMPLED = (
-    "tests/programs/test_programs.py",
-    "tests/programs/test_unharmed.py",
+    "tests/capture/agent/test_programs.py",
+    "tests/capture/agent/test_unharmed.py",
     "tests/docs/test_commands.py::test_commands_run",
-    "tests/programs/test_kinds_of_steps.py",
-    "tests/programs/test_troubles.py",
-    "tests/capture/test_session.py",
+    "tests/capture/agent/test_kinds_of_steps.py",
+    "tests/capture/agent/test_troubles.py",
+    "tests/run/test_session.py",
     "tests/compare/test_cli.py",
     "tests/packaging/test_wheel.py",
     "tests/backends/test_replay.py",

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from perfkit.capture.agent.order import CHILDREN, DEVICE, FREE, HOST, Order, Result
 from perfkit.compare.stopping import Plan
-from perfkit.programs.order import CHILDREN, DEVICE, FREE, HOST, Order, Result
 from perfkit.tries import together, turns
 from perfkit.tries.running import Ran
 from perfkit.tries.trees import Tree

@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("torch", reason="torch is not installed")
 
 from perfkit import backends
-from perfkit.capture.worker import Worker
+from perfkit.run.worker import Worker
 from perfkit.run_folder import KERNELS
 from perfkit.table import KernelTable
 from perfkit.tree.aligned import align_places

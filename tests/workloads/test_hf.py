@@ -12,8 +12,8 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from perfkit import backends
-from perfkit.capture.worker import Worker
 from perfkit.errors import InputError, PerfkitError, Unavailable, UsageError
+from perfkit.run.worker import Worker
 from perfkit.run_folder import Settings
 from perfkit.workloads import find, resolve_settings
 from tests.support.workloads.checking import verdict

@@ -26,9 +26,8 @@ from perfkit.analysis.step_results import Accounting, CounterUse
 from perfkit.analysis.words import clock_held
 from perfkit.hardware.ceilings import Ceilings
 from perfkit.instructions.results import CODE
-from perfkit.run_folder import ANNOTATED_PAGE, BackendRun, Manifest
+from perfkit.run_folder import ANNOTATED_PAGE, BackendRun, Manifest, TraceCheck
 from perfkit.table import KernelTable
-from perfkit.trace_checks import TraceCheck
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -1,4 +1,4 @@
-"""Several ranks share a step by hand, whose parameters and gradients are in one arena each (`perfkit.raw`).
+"""Several ranks share a step by hand, whose parameters and gradients are in one arena each (`perfkit.handwritten`).
 
 The arena's parts are the buckets: a part is exchanged as soon as backward has finished it, while backward goes on.
 """
@@ -12,7 +12,7 @@ from perfkit.backends.parallel.ranks import all_gather, reduce_scatter
 if TYPE_CHECKING:
     import torch
 
-    from perfkit.raw import RawStep
+    from perfkit.handwritten import RawStep
 
 
 class Sharing:

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any
 from perfkit.errors import UsageError
 
 if TYPE_CHECKING:
-    from perfkit.capture.counters import Plan
+    from perfkit.run.counters import Plan
 
 
 def check(tool: str, counter_set: str, clock_control: str, cache_control: str, time_limit: float) -> None:
     """Raise `UsageError` for an unknown tool, set or way to control clocks or caches, or an invalid limit."""
-    from perfkit.capture.counters import TOOLS
-    from perfkit.capture.nsight import ncu
+    from perfkit.capture.nsight import TOOLS, ncu
     from perfkit.workloads.choices import not_one_of
 
     for option, value, known in (
@@ -48,8 +47,8 @@ def plan(
     settings: Any, counter_set: str, clock_control: str, cache_control: str, one_layer: bool, time_limit: float
 ) -> Plan | None:
     """Return what a run asks of Nsight; None with another profiler. Raises `UsageError` for options that do not fit."""
-    from perfkit.capture.counters import TOOLS, Plan
-    from perfkit.capture.nsight import ncu
+    from perfkit.capture.nsight import TOOLS, ncu
+    from perfkit.run.counters import Plan
 
     given: dict[str, Any] = {"set": counter_set, "clock_control": clock_control, "cache_control": cache_control}
     if settings.profiler != ncu.NAME:

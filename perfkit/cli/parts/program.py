@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     import typer
 
     from perfkit.capture import counted
+    from perfkit.capture.agent.order import Order
     from perfkit.cli.parts.output import Wanted
-    from perfkit.programs.order import Order
 
 
 def capture(

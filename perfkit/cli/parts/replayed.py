@@ -73,9 +73,9 @@ def run(
     ceilings: Callable[[Callable[[str, str], None]], Ceilings] | None,
 ) -> Bench:
     """Find the operator, write its script where one is asked for, and check and time every way to run it here."""
-    from perfkit.capture.memory import available_bytes
     from perfkit.cli.parts.shown import progress
     from perfkit.replay import recorded, replay, script
+    from perfkit.run.memory import available_bytes
 
     with progress() as say:
         say("trace", "reading")

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from perfkit.analysis.sweep import Sweep
-    from perfkit.capture.sweep import Cell
     from perfkit.cli.parts.output import Json
+    from perfkit.run.sweep import Cell
 
 
 def run(
@@ -21,11 +21,11 @@ def run(
     as_json: Json | None,
 ) -> int:
     """Run the cells and show them; the exit code, 1 where a backend is wrong or failed in one of them."""
-    from perfkit.capture.sweep import run_cells
     from perfkit.cli.parts.output import Wanted, show, write
     from perfkit.cli.parts.shown import progress
     from perfkit.render.output import of_page
     from perfkit.render.pages import sweep as rendered
+    from perfkit.run.sweep import run_cells
 
     wanted = Wanted(folder, as_json=as_json)
 

@@ -1,7 +1,7 @@
 """Owners of the memory in a trace with allocations: by the pass, module and operator of each, and perfkit's notes.
 
-A trace that perfkit recorded has notes of what the program's own objects held (`perfkit.programs.held`): they name
-parameters, gradients, buffers and optimizer state. Everything else is inferred as in a snapshot
+A trace that perfkit recorded has notes of what the program's own objects held (`capture/agent/tracing/held.py`): they
+name parameters, gradients, buffers and optimizer state. Everything else is inferred as in a snapshot
 (`perfkit.memory.kinds`), with the place of an allocation instead of its stack.
 """
 

@@ -22,10 +22,10 @@ from torch.utils.data import DataLoader, Dataset
 from perfkit import ranges
 from perfkit.analysis.report.analyse import analyse_table
 from perfkit.analysis.results import Finding
-from perfkit.capture import profile
 from perfkit.cost import CostModel
 from perfkit.hardware.ceilings import Ceilings
 from perfkit.readers.kineto.trace import read_trace
+from perfkit.run import profile
 
 Step = Callable[[int], object]
 Made = tuple[nn.Module, Step]

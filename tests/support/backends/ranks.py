@@ -14,8 +14,8 @@ from perfkit.backends import AutogradProgram, parallel
 from perfkit.backends.parallel import zero1
 from perfkit.backends.parallel.ranks import join
 from perfkit.backends.thunder.backend import ThunderProgram
-from perfkit.capture.ranks import files
-from perfkit.raw import step as raw_step
+from perfkit.handwritten import step as raw_step
+from perfkit.run.ranks import files
 from perfkit.run_folder import Settings
 from perfkit.workloads import Workload, forms, loader
 from perfkit.workloads.settings import resolve_settings

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from perfkit.capture import launched, program
-from perfkit.programs.order import TRACE, Order, Result, read_results
+from perfkit.capture.agent.order import TRACE, Order, Result, read_results
 from tests.support.forks import started_program
 
 HERE = Path(__file__).parent

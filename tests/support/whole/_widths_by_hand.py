@@ -7,7 +7,7 @@ import math
 
 import torch
 
-from perfkit.raw import Arena, RawStep, at
+from perfkit.handwritten import Arena, RawStep, at
 
 HEAD, WTE, WPE = "lm_head.weight", "transformer.wte.weight", "transformer.wpe.weight"
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from perfkit import correctness
-from perfkit.capture.serving import _answer
-from perfkit.capture.worker import Worker
+from perfkit.run.serving import _answer
+from perfkit.run.worker import Worker
 from perfkit.run_folder import Correctness, Settings
 from perfkit.workloads import Workload
 

@@ -1,7 +1,7 @@
 """Causal attention in one kernel: the fastest that this machine has, PyTorch's operators or the catalog's kernel.
 
-Which one that is for a shape is measured once a machine (`perfkit.raw.fastest_attention`), as for steps by hand. The
-chosen way is an argument of the symbol, so that an executed trace names it.
+Which one that is for a shape is measured once a machine (`perfkit.handwritten.fastest_attention`), as for steps by
+hand. The chosen way is an argument of the symbol, so that an executed trace names it.
 
 Legend: B batch, NH heads, T time, HS head size; q, k, v and y (B, NH, T, HS), lse (B, NH, T) in fp32.
 
@@ -23,7 +23,7 @@ from torch import Tensor
 from perfkit import kernels
 from perfkit.backends.thunder.executor.registry import executor
 from perfkit.backends.thunder.executor.shapes import like
-from perfkit.raw import fastest_attention, library_attention
+from perfkit.handwritten import fastest_attention, library_attention
 
 DEVICES = ("cuda",)
 _SIXTEEN_BITS = (dtypes.bfloat16, dtypes.float16)

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from perfkit.readers.kineto.checks import amounts, clock, pairs, steps
 from perfkit.readers.kineto.checks.evidence import Evidence, Expected, Found
-from perfkit.trace_checks import TraceCheck, UnusableProfile
+from perfkit.readers.unusable import UnusableProfile
+from perfkit.run_folder import TraceCheck
 
 __all__ = ["Evidence", "Expected", "refuse", "run"]
 

@@ -1,6 +1,6 @@
 """Which frame of Python each host event ran in, by what a trace holds of its stacks.
 
-1. perfkit's own ranges (`perfkit.programs.line_tracer`): lines of the user's code, calls in libraries.
+1. perfkit's own ranges (`perfkit.capture.agent.lines.line_tracer`): lines of the user's code, calls in libraries.
 2. The profiler's Python functions (`with_stack=True`): a frame has the first line of its function, not the current one.
 3. The argument "Call stack" of operators (with `_ExperimentalConfig(verbose=True)` besides, and of old versions).
 

@@ -1,5 +1,5 @@
 """The content of CUDA graphs that a program captured by itself, from traces of their captures
-(`perfkit.programs.graphs`).
+(`perfkit.capture.agent.recording.graphs`).
 
 A capture launches in the order of the graph's nodes, and a graph of one stream runs in that order. So the nth activity
 of a replay is the nth launch of its capture, and has that launch's operator, module, pass and work. A graph is left

@@ -1,0 +1,1 @@
+"""The models of a program: which they are, what is in them, how they were built and compiled."""

@@ -1,0 +1,1 @@
+"""torch.profiler in a program of somebody else: one session, started, noted and exported."""

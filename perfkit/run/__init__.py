@@ -1,0 +1,1 @@
+"""Runs workloads: reference, check, timing and profile of each backend, into a run folder."""
