@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from perfkit.codes import first_rows, numbered
+from perfkit.numbers import first_rows, numbered
 
 if TYPE_CHECKING:
     import pandas as pd

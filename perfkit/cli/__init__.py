@@ -67,7 +67,9 @@ def application(first: str = "") -> typer.Typer:
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit with its code; a person's mistake is a sentence on stderr, never a traceback."""
     gc.set_threshold(max(_OBJECTS, gc.get_threshold()[0]))
-    sys.exit(_run(arguments))
+    code = _run(arguments)
+    gc.freeze()  # Python ends without searching for cycles, which takes longer than a small trace takes to read
+    sys.exit(code)
 
 
 def _run(arguments: list[str] | None) -> int:

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from perfkit.codes import unique
 from perfkit.columns import Booleans, Integers
+from perfkit.numbers import unique
 from perfkit.table import KernelTable
 
 Reals = npt.NDArray[np.float64]

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from perfkit.codes import first_rows, numbered
 from perfkit.columns import Coded, integers
 from perfkit.cost import NOT_RECORDED, CostModel
+from perfkit.numbers import first_rows, numbered
 from perfkit.profile_names import OPTIMIZER, ROOT, ZERO_GRAD
 from perfkit.readers.kernel_names import short_name
 from perfkit.run_folder import DeclaredKernel

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from perfkit.codes import unique
 from perfkit.columns import Booleans, Integers
+from perfkit.numbers import unique
 
 
 def launch_order(launched: Integers, known: Booleans, queue: Integers) -> Integers:

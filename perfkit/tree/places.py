@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from perfkit.codes import first_rows, numbered
 from perfkit.columns import Coded, Frame, Real, Whole, plain, real
+from perfkit.numbers import first_rows, numbered
 from perfkit.tree import shares
 from perfkit.tree.names import parts
 

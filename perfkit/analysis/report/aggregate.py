@@ -17,8 +17,8 @@ import numpy as np
 from perfkit.analysis.results import Group, Withheld
 from perfkit.analysis.roofline.roof import BOUNDS, DATASHEET, Booleans, Integers, Judged, Reals
 from perfkit.analysis.roofline.withheld import WITHHELD
-from perfkit.codes import first_rows, numbered
 from perfkit.columns import Coded, factorize
+from perfkit.numbers import first_rows, numbered
 from perfkit.profile_names import PASSES
 from perfkit.tree.nodes import NO_OPERATOR
 from perfkit.tree.places import NOT_PLACED, Places

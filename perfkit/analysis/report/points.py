@@ -11,7 +11,7 @@ from perfkit.analysis.report.aggregate import Rows
 from perfkit.analysis.results import Group
 from perfkit.analysis.roofline.roof import Integers, rate_of
 from perfkit.analysis.roofline_results import Point, Roof
-from perfkit.codes import first_rows
+from perfkit.numbers import first_rows
 from perfkit.table import RESOURCES
 
 if TYPE_CHECKING:

@@ -25,8 +25,8 @@ import numpy as np
 import numpy.typing as npt
 
 from perfkit.analysis import tensors
-from perfkit.codes import unique
 from perfkit.columns import factorize, plain
+from perfkit.numbers import unique
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -21,9 +21,9 @@ from perfkit.analysis.results import BackendReport, Finding, Group, Reason, Unju
 from perfkit.analysis.roofline.counters import Counters
 from perfkit.analysis.roofline.roof import Booleans, Integers, Judged, Reals
 from perfkit.analysis.words import percent
-from perfkit.codes import first_rows, numbered, unique
 from perfkit.hardware.ceilings import Ceilings
 from perfkit.intervals import Union
+from perfkit.numbers import first_rows, numbered, unique
 
 if TYPE_CHECKING:
     import pandas as pd

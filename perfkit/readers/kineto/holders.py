@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from perfkit.codes import unique
 from perfkit.columns import Booleans, Integers
 from perfkit.memory import moments, phases, remedies
 from perfkit.memory.blocks import checkpointing
@@ -22,6 +21,7 @@ from perfkit.memory.kinds import StackFacts, kinds_of
 from perfkit.memory.lifetimes import Allocations, allocated_over_time, allocations, with_earlier
 from perfkit.memory.records import ALLOC, FREE, Device, Known, Trace
 from perfkit.memory.results import DeviceMemory, Moment
+from perfkit.numbers import unique
 from perfkit.profile_names import (
     BACKWARD,
     FORWARD_PARTS,

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from perfkit.codes import unique
 from perfkit.columns import Booleans, Integers
+from perfkit.numbers import unique
 from perfkit.profile_names import GRAPH_RUNS, PASS
 from perfkit.readers.kineto.decode.events import ANNOTATION, OPERATOR, HostEvents
 from perfkit.tree.sequences import MOST_CELLS, align

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from perfkit.codes import unique
 from perfkit.columns import Booleans, Integers
+from perfkit.numbers import unique
 from perfkit.profile_names import MODULE, ROOT
 from perfkit.readers.kineto.decode.events import OPERATOR, PYTHON, HostEvents
 

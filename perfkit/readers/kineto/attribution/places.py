@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from perfkit.codes import unique
 from perfkit.columns import Booleans, Integers
 from perfkit.engines import IDLE, PHASES, iteration_of
+from perfkit.numbers import unique
 from perfkit.profile_names import (
     APART,
     APART_PASSES,

@@ -8,9 +8,9 @@ import re
 
 import numpy as np
 
-from perfkit.codes import unique
 from perfkit.columns import Booleans, Integers
 from perfkit.engines import iteration_of
+from perfkit.numbers import unique
 from perfkit.profile_names import LOADER, OPTIMIZER_STEP, PREFIX, PROFILER_STEP, STEP, step_of
 from perfkit.readers.intervals import Steps
 from perfkit.readers.kineto.decode.events import ANNOTATION, OPERATOR, PYTHON, RUNTIME, DeviceEvents, HostEvents

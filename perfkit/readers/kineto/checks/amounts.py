@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from perfkit import units
-from perfkit.codes import unique
 from perfkit.columns import Integers
 from perfkit.intervals import Union
+from perfkit.numbers import unique
 from perfkit.readers.kineto.checks.evidence import (
     DEFECT,
     DOES_NOT_APPLY,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from perfkit import units
-from perfkit.codes import numbered, unique
 from perfkit.columns import Booleans, Integers
+from perfkit.numbers import numbered, unique
 from perfkit.profile_names import PASS, PROFILER_STEP, STEP
 from perfkit.readers.kineto.checks.evidence import CLOCKS, DOES_NOT_APPLY, ROUNDING, Evidence, Found
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from perfkit.codes import unique
 from perfkit.columns import Booleans, Integers
+from perfkit.numbers import unique
 from perfkit.profile_names import GRAPH_RUNS
 from perfkit.readers.kineto.attribution.modules import forward_of
 from perfkit.readers.kineto.decode.events import HostEvents

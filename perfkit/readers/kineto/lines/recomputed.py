@@ -11,8 +11,8 @@ from collections import defaultdict
 
 import numpy as np
 
-from perfkit.codes import unique
 from perfkit.columns import Booleans, Integers
+from perfkit.numbers import unique
 from perfkit.readers.kineto.attribution.places import BY_RANGE, Place
 from perfkit.readers.kineto.decode.events import HostEvents
 from perfkit.readers.kineto.lines.calls import matched

@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from perfkit.codes import numbered
 from perfkit.columns import Booleans, Coded, Integers
 from perfkit.cost import CostModel
 from perfkit.errors import InputError
+from perfkit.numbers import numbered
 from perfkit.profile_names import GRAPH, STREAM_WAIT, effect_of_call
 from perfkit.readers.kineto.attribution.columns import of_events, place
 from perfkit.readers.kineto.attribution.gpu_steps import Launches

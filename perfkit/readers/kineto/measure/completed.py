@@ -12,10 +12,10 @@ import math
 
 import numpy as np
 
-from perfkit.codes import unique
 from perfkit.columns import Integers
 from perfkit.cost import Argument, Call, CostModel, TensorSpec
 from perfkit.cost.shapes import broadcast
+from perfkit.numbers import unique
 from perfkit.readers.kineto.decode.events import HostEvents
 from perfkit.readers.kineto.measure.calls import KindOfCall, arguments_of, describe
 

@@ -19,9 +19,9 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from perfkit.codes import unique
 from perfkit.columns import Integers
 from perfkit.cost import Argument, Call, CostModel, TensorSpec
+from perfkit.numbers import unique
 from perfkit.readers.kineto.attribution.places import Place
 from perfkit.readers.kineto.decode.events import KERNEL, DeviceEvents, HostEvents
 from perfkit.readers.kineto.measure.calls import REAL, KindOfCall, call_of, describe

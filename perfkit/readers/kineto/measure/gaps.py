@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from perfkit.codes import unique
 from perfkit.columns import Integers
 from perfkit.intervals import Union
+from perfkit.numbers import unique
 from perfkit.profile_names import MODULE, PREFIX, PROFILER_STEP
 from perfkit.readers.intervals import Steps
 from perfkit.readers.kineto.attribution.places import Place

@@ -12,9 +12,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from perfkit.codes import numbered
 from perfkit.columns import Booleans, Integers
 from perfkit.cost import Cost
+from perfkit.numbers import numbered
 from perfkit.readers.kineto.attribution.call_sites import Located
 from perfkit.readers.kineto.decode.events import DeviceEvents, HostEvents
 from perfkit.readers.kineto.measure.calls import KindOfCall

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from perfkit.codes import first_rows, numbered
 from perfkit.columns import Coded, Integers, Whole, integers
 from perfkit.intervals import Union
+from perfkit.numbers import first_rows, numbered
 from perfkit.readers.kineto.attribution.gpu_steps import Launches, queues
 from perfkit.readers.kineto.decode.events import KINDS, DeviceEvents, HostEvents, Message, in_whole_us
 from perfkit.readers.kineto.measure.collectives import columns_of, described

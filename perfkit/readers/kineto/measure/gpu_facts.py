@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from perfkit.codes import numbered, unique
 from perfkit.columns import Booleans, Coded, Integers
 from perfkit.intervals import Union
+from perfkit.numbers import numbered, percentile, unique
 from perfkit.profile_names import blocks_host
 from perfkit.readers.intervals import Steps, by_cause_alone
 from perfkit.readers.kineto.attribution.gpu_steps import GpuSteps, Launches
@@ -165,7 +165,7 @@ def _delay(calls: _Calls) -> dict[str, Any]:
             growth.append(float(np.median(mine[-quarter:]) - np.median(mine[:quarter])))
     return {
         "median_ns": float(np.median(delay)),
-        "p90_ns": float(np.percentile(delay, 90)),
+        "p90_ns": percentile(delay, 90),
         "growth_ns": float(np.median(growth)) if growth else None,
     }
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from perfkit.codes import numbered, unique
 from perfkit.columns import Booleans, Integers
 from perfkit.intervals import Union
+from perfkit.numbers import numbered, unique
 from perfkit.profile_names import GRAPH, LINE, MODULE, PASS, PROFILER_STEP, STEP
 from perfkit.readers.kineto.decode.events import (
     ANNOTATION,

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from perfkit.codes import unique
 from perfkit.columns import Booleans, Integers
 from perfkit.intervals import Union
+from perfkit.numbers import unique
 from perfkit.profile_names import LOADER
 from perfkit.readers.intervals import Steps, stretches
 from perfkit.readers.kineto.attribution.gpu_steps import GpuSteps

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from perfkit.codes import unique
 from perfkit.columns import Coded, Integers
 from perfkit.cost import CostModel, TensorSpec
 from perfkit.engines import iteration_of
+from perfkit.numbers import unique
 from perfkit.profile_names import LOADER
 from perfkit.readers.kineto.attribution.call_sites import find_call_sites, sources_of
 from perfkit.readers.kineto.attribution.columns import Placed, of_activities, of_operators

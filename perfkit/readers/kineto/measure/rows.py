@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from perfkit import profile_names
-from perfkit.codes import numbered
 from perfkit.columns import Booleans, Coded, Integers
 from perfkit.cost import Cost, CostModel
+from perfkit.numbers import numbered
 from perfkit.profile_names import CPU_COLLECTIVES, LOADER, NCCL, PASS, PROFILER_STEP, STEP, pass_of
 from perfkit.readers.kineto.decode.events import (
     ANNOTATION,

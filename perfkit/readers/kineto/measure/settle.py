@@ -22,9 +22,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from perfkit.codes import numbered
 from perfkit.columns import Booleans, Integers
 from perfkit.cost import Cost, CostModel
+from perfkit.numbers import numbered
 from perfkit.profile_names import GENERATED_BACKWARD, GRAPH_RUNS, PRIMS, THUNDER, THUNDER_OUTPUT
 from perfkit.readers.kineto.decode.events import OPERATOR, HostEvents
 from perfkit.readers.kineto.measure.calls import KindOfCall

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from perfkit.codes import unique
 from perfkit.columns import Booleans, Integers
+from perfkit.numbers import unique
 from perfkit.profile_names import blocks_host
 from perfkit.readers.intervals import Steps
 from perfkit.readers.kineto.attribution.places import Place

@@ -26,8 +26,8 @@ from typing import Any
 
 import numpy as np
 
-from perfkit.codes import unique
 from perfkit.columns import Booleans, Coded, Integers
+from perfkit.numbers import unique
 from perfkit.readers.kernel_names import TF32
 from perfkit.readers.kineto.attribution.gpu_steps import Launches
 from perfkit.readers.kineto.decode.events import COPY, FILL, KERNEL, DeviceEvents, HostEvents
