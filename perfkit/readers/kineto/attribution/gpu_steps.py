@@ -15,8 +15,8 @@ import numpy as np
 
 from perfkit.columns import Booleans, Integers
 from perfkit.engines import iteration_of
+from perfkit.intervals import Steps
 from perfkit.numbers import unique
-from perfkit.readers.intervals import Steps
 from perfkit.readers.kineto.attribution.steps import marked_on_gpu
 from perfkit.readers.kineto.decode.events import KERNEL, OPERATOR, RUNTIME, DeviceEvents, HostEvents
 

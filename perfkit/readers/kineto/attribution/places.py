@@ -16,6 +16,7 @@ import numpy as np
 
 from perfkit.columns import Booleans, Integers
 from perfkit.engines import IDLE, PHASES, iteration_of
+from perfkit.intervals import Steps
 from perfkit.numbers import unique
 from perfkit.profile_names import (
     APART,
@@ -31,7 +32,6 @@ from perfkit.profile_names import (
     ZERO_GRAD,
     pass_of,
 )
-from perfkit.readers.intervals import Steps
 from perfkit.readers.kineto.attribution.modules import find_modules, forward_of, nodes_around
 from perfkit.readers.kineto.decode.events import ANNOTATION, OPERATOR, RUNTIME, HostEvents, climb
 

@@ -10,9 +10,9 @@ import numpy as np
 
 from perfkit.columns import Booleans, Integers
 from perfkit.engines import iteration_of
+from perfkit.intervals import Steps
 from perfkit.numbers import unique
 from perfkit.profile_names import LOADER, OPTIMIZER_STEP, PREFIX, PROFILER_STEP, STEP, step_of
-from perfkit.readers.intervals import Steps
 from perfkit.readers.kineto.decode.events import ANNOTATION, OPERATOR, PYTHON, RUNTIME, DeviceEvents, HostEvents
 
 

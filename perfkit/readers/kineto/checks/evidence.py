@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from perfkit.columns import Integers
-from perfkit.readers.intervals import Steps
+from perfkit.intervals import Steps
 from perfkit.readers.kineto.attribution.gpu_steps import GpuSteps
 from perfkit.readers.kineto.decode.events import DeviceEvents, HostEvents
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from perfkit import units
 from perfkit.columns import Booleans, Integers
-from perfkit.readers.intervals import Steps
+from perfkit.intervals import Steps
 from perfkit.readers.kineto.checks.evidence import DOES_NOT_APPLY, LESS_AT_ONCE, Evidence, Found
 from perfkit.readers.kineto.decode.events import RUNTIME, DeviceEvents, HostEvents
 

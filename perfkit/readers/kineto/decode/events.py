@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from perfkit.columns import Booleans, Integers, Reals
+from perfkit.profile_names import AT
 
 OPERATOR, ANNOTATION, RUNTIME, PYTHON, OVERHEAD = range(5)
 KERNEL, COPY, FILL, MARK = range(4)
@@ -96,6 +97,11 @@ class HostEvents:
 
     def __len__(self) -> int:
         return len(self.name)
+
+    @property
+    def tells_frames(self) -> bool:
+        """Return whether events may tell which line of a program called them."""
+        return bool(self.stacks or (self.category == PYTHON).any() or any(n.startswith(AT) for n in self.names))
 
     def named(self, test: Sequence[bool] | Booleans) -> Booleans:
         """For each event whether `test`, given for each of `names`, holds for its name."""

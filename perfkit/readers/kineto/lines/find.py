@@ -12,8 +12,7 @@ import numpy as np
 
 from perfkit.columns import Coded, Integers
 from perfkit.errors import InputError
-from perfkit.intervals import Union
-from perfkit.readers.intervals import stretches
+from perfkit.intervals import Union, stretches
 from perfkit.readers.kineto.attribution.columns import Placed, place
 from perfkit.readers.kineto.decode.read import Events, read_events
 from perfkit.readers.kineto.lines import compiled, facts

@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 
 from perfkit.columns import Integers
-from perfkit.intervals import Union
+from perfkit.intervals import Steps, Union
 from perfkit.numbers import unique
 from perfkit.profile_names import MODULE, PREFIX, PROFILER_STEP
-from perfkit.readers.intervals import Steps
 from perfkit.readers.kineto.attribution.places import Place
 from perfkit.readers.kineto.decode.arrange import without_children
 from perfkit.readers.kineto.decode.events import HostEvents

@@ -24,10 +24,8 @@ from perfkit.run_folder import DeclaredKernel
 from perfkit.tree.shares import Work
 
 
-def complete(host: HostEvents, rows: Rows, located: Located | None, declared: Mapping[str, DeclaredKernel]) -> None:
+def complete(host: HostEvents, rows: Rows, located: Located, declared: Mapping[str, DeclaredKernel]) -> None:
     """Give generated kernels the work of their call where their names alone do not show it, in place."""
-    if located is None:
-        return
     unknown = host.named([is_generated(name) and name not in declared for name in host.names]) & (rows.kind >= 0)
     known: dict[tuple[int, int], int] = {}
     for event in np.flatnonzero(unknown & (located.of_event >= 0)).tolist():

@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 
 from perfkit.columns import Booleans, Coded, Integers
-from perfkit.intervals import Union
+from perfkit.intervals import Steps, Union, by_cause_alone
 from perfkit.numbers import numbered, percentile, unique
 from perfkit.profile_names import blocks_host
-from perfkit.readers.intervals import Steps, by_cause_alone
 from perfkit.readers.kineto.attribution.gpu_steps import GpuSteps, Launches
 from perfkit.readers.kineto.decode.events import COPY, KERNEL, OVERHEAD, DeviceEvents, HostEvents, Message
 from perfkit.readers.kineto.measure.collectives import collectives

@@ -15,10 +15,9 @@ from typing import Any
 import numpy as np
 
 from perfkit.columns import Booleans, Integers
-from perfkit.intervals import Union
+from perfkit.intervals import Steps, Union, stretches
 from perfkit.numbers import unique
 from perfkit.profile_names import LOADER
-from perfkit.readers.intervals import Steps, stretches
 from perfkit.readers.kineto.attribution.gpu_steps import GpuSteps
 from perfkit.readers.kineto.attribution.places import Place
 from perfkit.readers.kineto.decode.events import ANNOTATION, OPERATOR, DeviceEvents, HostEvents

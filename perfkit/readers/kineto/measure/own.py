@@ -48,8 +48,6 @@ def with_registered(
 
 def claim(events: HostEvents, rows: Rows, costs: CostModel) -> None:
     """Let operators with a registered cost have the work of all operators inside them, in place: none counts twice."""
-    if not costs.own:
-        return
     known = np.array([*(kind.cost is not None for kind in rows.kinds), False], dtype=bool)
     claims = (events.category == OPERATOR) & known[rows.kind]
     claims &= events.named([normalise(name) in costs.own for name in events.names])

@@ -84,7 +84,8 @@ def on_device(
     kind[working] = codes
     completed.complete(events, kind, kinds, costs)
     rows = Rows(cause == WORK, cause, events.self_ns.copy(), kinds, kind)
-    own.claim(events, rows, costs)
+    if costs.own:
+        own.claim(events, rows, costs)
     return rows
 
 

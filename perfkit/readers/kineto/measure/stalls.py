@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from perfkit.columns import Booleans, Integers
+from perfkit.intervals import Steps
 from perfkit.numbers import unique
 from perfkit.profile_names import blocks_host
-from perfkit.readers.intervals import Steps
 from perfkit.readers.kineto.attribution.places import Place
 from perfkit.readers.kineto.decode.events import OPERATOR, RUNTIME, DeviceEvents, HostEvents
 from perfkit.readers.kineto.measure.gpu import at_work
