@@ -97,8 +97,9 @@ def _words(column: Any) -> Coded | list[str]:
 
 
 def module_tree(rows: Rows) -> Node | None:
-    """The step as a tree of the modules of the rows' places, in the model's order: what each and all below it take, fused
-    kernels divided among them; None without rows.
+    """The step as a tree of the modules of the rows' places, in the model's order; None without rows.
+
+    Each has what it and all below it take, fused kernels divided among them.
 
     Where no row has a module of the model it is the root alone, which holds the sums.
     """

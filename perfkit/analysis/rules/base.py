@@ -282,8 +282,8 @@ def collected(package: str, kind: type[R]) -> tuple[R, ...]:
 @dataclass(frozen=True)
 class Rule(Texts):
     """A named rule. `find` answers for a case; `explain`, of a rule over counters, for one kernel group, and `find`
-    then makes findings of its reasons. `needs` names what a rule is about, separated by spaces where one of several is
-    enough: a field of the report or of its circumstances, or a fact.
+    then makes findings of its reasons. `needs` names what a rule is about: a field of the report or of its
+    circumstances, or a fact.
     """
 
     find: Callable[[Rule, Case], Iterable[Finding | Unjudged]]
@@ -294,9 +294,10 @@ class Rule(Texts):
         """Return whether it is asked: of its device, where the profile has what it `needs`."""
         if self.where in _DEVICES and case.report.device != _DEVICES[self.where]:
             return False
-        return not self.needs or any(
-            case.facts.get(name) or any(getattr(part, name, None) for part in (case.report, case.about))
-            for name in self.needs.split()
+        return (
+            not self.needs
+            or any(getattr(part, self.needs, None) for part in (case.report, case.about))
+            or bool(case.facts.get(self.needs))
         )
 
     def finding(

@@ -64,7 +64,6 @@ RECOMPILATION = Rule(
     example="The last batch of an epoch has 17 samples: one more compilation of forward and backward.",
     find=_recompiled,
     rank=9,
-    needs="compiled compiler",
 )
 
 
@@ -112,6 +111,5 @@ BREAKS = Rule(
     example="`print(x.shape)` in forward → two graphs instead of one.",
     find=_breaks,
     rank=9,
-    needs="compiled compiler",
 )
 RULES = (RECOMPILATION, BREAKS)
