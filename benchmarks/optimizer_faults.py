@@ -11,9 +11,8 @@ Each error is planted in a copy of `kernels/adamw` and looked for in fp32 and bf
               of 1e-8 and a weight decay of 1e-6 a step, which rounding hides in fp32 already
     run       the verdict of that run, in which llmc checks its kernel by itself too: must find all
 
-The last two hold the run against a reference that an earlier worker kept (`perfkit.run.kept_reference`), as the
-second run of a model does. The kernel without an error must pass all. Exit code 1 where one is not as it must be. llmc
-runs no Triton: there the first check is all there is.
+The kernel without an error must pass all. Exit code 1 where one is not as it must be. llmc runs no Triton: there the
+first check is all there is.
 """
 
 from __future__ import annotations
@@ -160,6 +159,7 @@ def by_run(language: str, device: str, scratch: Path) -> list[Outcome]:
     """Each error, and none, looked for in the first steps of GPT-2 tiny on llmc, judged as `perfkit run` does."""
     from perfkit import correctness
     from perfkit.correctness import CHECKED_STEPS
+    from perfkit.run.stages.reference import BY_EAGER
     from perfkit.run.worker import Worker
     from perfkit.workloads import find, resolve_settings
 
@@ -169,28 +169,21 @@ def by_run(language: str, device: str, scratch: Path) -> list[Outcome]:
         worker.prepare(resolve_settings(find("gpt2"), **options), backend, reference=reference)
         return worker
 
-    def first_steps(worker: Worker, reference: Path, write: bool = False) -> correctness.Found:
-        found: correctness.Found = worker.first_steps(CHECKED_STEPS, str(reference), write=write)["found"]
+    def first_steps(worker: Worker, reference: Path) -> correctness.Found:
+        found: correctness.Found = worker.first_steps(CHECKED_STEPS, str(reference))["found"]
         return found
 
-    def kept(dtype: str) -> tuple[Path, list[float]]:
-        """The folder of the reference as a later worker finds it, and its losses. The earlier one's files are gone."""
-        with tempfile.TemporaryDirectory(dir=scratch) as own:
-            earlier = prepared("eager", reference=True, dtype=dtype)
-            key = earlier.reference_key(CHECKED_STEPS)
-            losses = first_steps(earlier, Path(own), write=True).losses
-            earlier.keep_reference(key, own, {"losses": losses})
+    def referred(dtype: str) -> tuple[Path, list[float]]:
+        """The folder of the reference, and its losses: as many as a run in this precision has."""
         folder = scratch / f"reference-{dtype}"
         folder.mkdir()
-        later = prepared("eager", reference=True, dtype=dtype)
-        found = later.kept_reference(later.reference_key(CHECKED_STEPS), str(folder))
-        if found is None or found["stale"]:
-            raise RuntimeError(f"the kept reference of {dtype} was not found again: {found}")
-        return folder, found["losses"]
+        steps = 1 if dtype in BY_EAGER else CHECKED_STEPS
+        worker = prepared("eager", reference=True, dtype=dtype)
+        return folder, worker.first_steps(steps, str(folder), write=True)["found"].losses
 
     outcomes = []
     for dtype in DTYPES:
-        reference, losses = kept(dtype)
+        reference, losses = referred(dtype)
         eager = first_steps(prepared("eager", dtype=dtype), reference)
         for number, fault in enumerate([NONE, *FAULTS]):
             folder = plant(scratch / f"run-{dtype}-{number}", fault, language)

@@ -61,7 +61,6 @@ def shared_cache() -> Iterator[Path]:
     folder = Path(os.environ.get("PERFKIT_TEST_CACHE") or ROOT / ".pytest_cache" / "perfkit")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PERFKIT_CACHE", str(folder))
-        patch.setenv("PERFKIT_REFERENCES", "new")  # a test's faults are its own
         patch.setenv("TRITON_CACHE_DIR", str(folder / "triton"))
         patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(folder / "inductor"))
         patch.delenv("PERFKIT_KERNEL_VERSION", raising=False)

@@ -30,7 +30,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--before", type=Path, required=True, help="a tree of perfkit at an earlier commit")
     parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--new", action="store_true", help="no reference of an earlier run")
+    parser.add_argument("--new", action="store_true", help="no reference of an earlier run, in trees that keep them")
     parser.add_argument("command", nargs="+", help="after --: what perfkit is told, without --out")
     given = parser.parse_args()
     sides = {"before": given.before.resolve(), "after": HERE}

@@ -278,7 +278,10 @@ class Backend(ABC):
 
     def variant(self, text: str) -> Backend:
         """The backend that `--backend NAME:TEXT` asks for. Raises `UsageError` where there is none."""
-        raise UsageError(f"{self.name} has no variants.", "compile:MODE is torch.compile in one of its modes.")
+        raise UsageError(
+            f"{self.name} has no variants.",
+            "compile:MODE is torch.compile in one of its modes, eager:graphs replays eager's steps as CUDA graphs.",
+        )
 
     def load(self, settings: Settings) -> None:  # noqa: B027  # most have nothing to import
         """Import what `prepare` will need, where that takes seconds: with a GPU it is done while others work."""

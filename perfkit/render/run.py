@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from perfkit import units
 from perfkit.analysis.results import BackendReport, Group, Report
+from perfkit.analysis.words import percent
 from perfkit.render import sentences
 from perfkit.render.cells import Cell, Column, Table, clean, column_scale, figures, table, words
 from perfkit.render.marks import efficiencies, flags
@@ -20,6 +21,7 @@ _STATUS = {
     "failed": ("✗ failed", "bad"),
     "unavailable": ("– not here", "dim"),
 }
+_HOST_BOUND = 0.1  # share of a timed step without a kernel from which CUDA graphs are worth a try
 _PASSES = (
     "A pass is one run of the model: over the prompt, or for one token. Its roof reads weights and cache once; "
     "slow is the 99th percentile."
@@ -89,6 +91,7 @@ def backends(report: Report) -> Table:
         notes=[
             *(f"{clean(b.name)}: {clean(b.reason, 400)}" for b in rows if b.reason),
             *few_samples(rows),
+            *without_graphs(report),
             *(f"{clean(b.name)}: {b.held}" for b in rows if b.held),
             *flags((b.name, b, b.kernel_ns) for b in rows),
         ],
@@ -103,6 +106,27 @@ def few_samples(rows: Sequence[BackendReport]) -> list[str]:
         else f"{name}: {count} steps were timed, and the interval is their range"
         for name, count in few
     ]  # fmt: skip
+
+
+def without_graphs(report: Report) -> Iterator[str]:
+    """Yield notes on backends whose timed step waits for the host where the same one with CUDA graphs was not run."""
+    settings, names = report.settings, {backend.name for backend in report.backends}
+    if settings is None or settings.cuda_graphs == "all":
+        return
+    replaying = {"eager": ("eager:graphs", {"eager-graphs"})}
+    if settings.compile_mode == "default":
+        replaying["compile"] = ("compile:reduce-overhead", {"compile-reduce-overhead", "compile-max-autotune"})
+    for backend in report.backends:
+        graphs, those = replaying.get(backend.name, ("", names))
+        account = backend.accounting
+        if names & those or backend.device == "cpu" or account is None or not account.timed_step_ns:
+            continue
+        idle = 1 - account.kernel_ns / account.timed_step_ns
+        if idle >= _HOST_BOUND:
+            yield (
+                f"{backend.name} is not in its fastest mode: no kernel runs during {percent(idle)} of its timed step. "
+                f"CUDA graphs take the host out: add {graphs} to --backend"
+            )
 
 
 def _speedup(backend: BackendReport) -> Cell:

@@ -81,14 +81,6 @@ class Checking:
         found = correctness.Found(errors=errors, parts=checks, problems=self.program.problems())
         return {"found": found, "first_step_ns": first_ns, "warnings": []}
 
-    def same_outputs(self, batch: Batch, folder: Path, within: float) -> bool:
-        """Return whether outputs and loss of `batch`, the first step's last one, are those in the folder."""
-        outputs, loss = cast(AutogradProgram, self.program).evaluated(batch)
-        results = forms.by_name(forms.normal(outputs), correctness.OUTPUTS)
-        results["loss"] = forms.checked_loss(loss)
-        errors = correctness.errors_against(folder, results)
-        return all((error := errors.get(name)) is not None and error <= within for name in results)
-
     def _of_first(
         self, outputs: Outputs, losses: Sequence[float], folder: Path, write: bool
     ) -> dict[str, float | None]:

@@ -3,8 +3,8 @@
 The parent process never runs a model. It drives one child process a backend, with --ranks a group of processes:
 
     load        on a GPU all processes start, and import what they need while the reference runs
-    reference   eager in fp64, or in fp32 where that finds no room: outputs, gradients and losses of the first steps,
-                into a scratch folder
+    reference   eager in fp64, or in fp32 where that finds no room: outputs and gradients of the first step, losses of
+                the first steps (in fp32 of the first one alone), into a scratch folder
     check       each backend against the reference; these steps are its warm-up too
     time        a few steps of each backend in turn, forwards and backwards (A B C, C B A, …), no profiler
     profile     each backend alone, under torch.profiler, and its trace read into the kernel table
@@ -41,7 +41,7 @@ from perfkit.run.ranks.meeting import Meeting
 from perfkit.run.ranks.rendezvous import Rendezvous
 from perfkit.run.stages.nsight import add_nsight
 from perfkit.run.stages.profiling import finish
-from perfkit.run.stages.reference import REFERENCE, Reference, checked_steps, judge, run_reference
+from perfkit.run.stages.reference import REFERENCE, Reference, checked_steps, demonstrate, judge, run_reference
 from perfkit.run.stages.turns import time_in_turns
 from perfkit.run_folder import (
     TIMED_ALONE,
@@ -179,6 +179,8 @@ class Session:
                         if not self._crowded_out(member, group):
                             judge(member, eager, reference, self.settings.dtype)
                             kept.append(member)
+                    if eager in wave and eager.alive and reference.standard is None:
+                        guarded(eager, partial(_demonstrate, eager, reference))
                     if wave == [eager]:
                         self._make_room(eager, group[1:])
                 time_in_turns([m for m in kept if m.alive and m.record.timed], self.settings, self.progress)
@@ -281,6 +283,11 @@ class Session:
         member.record.prepare_ns = first["prepare_ns"]
         member.record.first_step_ns = first["first_step_ns"]
         member.record.warnings += first["warnings"]
+
+
+def _demonstrate(eager: Member, reference: Reference) -> None:
+    assert eager.child is not None
+    demonstrate(eager.child, reference.facts)
 
 
 def _loaded(child: Child | Group) -> None:

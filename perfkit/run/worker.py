@@ -25,7 +25,7 @@ from perfkit.capture.agent.recording.recorder import gpu_uuid
 from perfkit.errors import Unavailable
 from perfkit.kernels import mkl
 from perfkit.readers.unusable import UnusableProfile
-from perfkit.run import kept_reference, memory, profile
+from perfkit.run import memory, profile
 from perfkit.run.first_steps import Checking
 from perfkit.run.one_layer import keep_one_layer
 from perfkit.run.ranks import files
@@ -177,32 +177,6 @@ class Worker:
         else:
             found = checking.steps(self._step, steps, Path(reference), write)
         return {**found, "prepare_ns": self._prepare_ns + found["first_step_ns"]}
-
-    def reference_key(self, steps: int) -> str:
-        """Return the key of a reference of `steps` steps; "" where none is kept, as of steps of the workload's own."""
-        if not self.settings.training or self.workload.has("step") or self._dtype is not _dtype("fp64"):
-            return ""
-        import torch
-
-        with torch.random.fork_rng(devices=[]):  # the steps draw the same numbers as without a key
-            batches = [self._batches(i) for i in range(steps)]
-        return kept_reference.key_of(self.settings, self.program.model, batches)
-
-    def kept_reference(self, key: str, reference: str) -> dict[str, Any] | None:
-        """Put the reference kept by `key` into the folder `reference`; None where there is none.
-
-        What is returned has "stale" where the first step, forward, is not what it was; this program is then of no more
-        use: its state may have changed.
-        """
-        kept = kept_reference.find(key, Path(reference))
-        if kept is None:
-            return None
-        checking = Checking(self.program, self.workload, self.settings, self.ranks, self._progress)
-        return {**kept, "stale": not checking.same_outputs(self._batches(0)[-1], Path(reference), kept_reference.SAME)}
-
-    def keep_reference(self, key: str, reference: str, told: dict[str, Any]) -> None:
-        """Keep the reference in the folder `reference` for other runs, with the facts about it."""
-        kept_reference.keep(key, Path(reference), told)
 
     def tokens_ns(self) -> list[list[float]]:
         """Times of each timed step: to its first token, and for each further one."""

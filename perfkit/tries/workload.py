@@ -18,7 +18,7 @@ from perfkit.compare.launching import Program
 from perfkit.compare.stopping import Plan
 from perfkit.errors import PerfkitError, RunFailed
 from perfkit.run.child import Child
-from perfkit.run.stages.reference import REFERENCE, Reference, checked_steps, run_reference
+from perfkit.run.stages.reference import REFERENCE, Reference, checked_steps, run_reference, verdict_of
 from perfkit.run_folder import Correctness, Settings
 from perfkit.tries.printed import RIGHT, UNKNOWN, WRONG, Checked
 from perfkit.tries.trees import Tree
@@ -83,7 +83,7 @@ def _checked(
         return Child(name, folder / f"{name}.log", folder=program.folder)
 
     say("checking", "the reference · before")
-    reference = run_reference(before.settings, start, say, scratch, place, keep=False)  # of a copy
+    reference = run_reference(before.settings, start, say, scratch, place)
     eager = _first_steps(before, REFERENCE, start("eager", scratch, before.settings), place)
     own = eager
     if before.backend != REFERENCE:
@@ -110,8 +110,7 @@ def _first_steps(program: Program, backend: str, child: Child, place: Path) -> c
 
 
 def _judged(program: Program, reference: Reference, found: correctness.Found, eager: correctness.Found) -> Correctness:
-    samples = reference.facts.samples_per_step or 1
-    return correctness.judge(program.settings.dtype, reference.precision, found, eager, reference.losses, samples)
+    return verdict_of(found, eager, reference, program.settings.dtype)
 
 
 def _of(verdict: Correctness, reference: Reference) -> Checked:

@@ -253,8 +253,8 @@ def test_each_mode_is_a_backend_of_its_own(bench):
     assert (backends.get("compile").name, backends.get("compile").mode) == ("compile", "")
     with pytest.raises(UsageError, match=r"compile:MODE is one of default, .*; not 'max-autotun'"):
         backends.get("compile:max-autotun")
-    with pytest.raises(UsageError, match="eager has no variants"):
-        backends.get("eager:fast")
+    with pytest.raises(UsageError, match="thunder has no variants"):
+        backends.get("thunder:fast")
 
 
 @pytest.mark.slow

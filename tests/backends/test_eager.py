@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import msgspec
 import pytest
 
+from perfkit import backends
+from perfkit.errors import UsageError
 from tests.backends.conftest import errors, relative_error, worst
 
 torch = pytest.importorskip("torch")
@@ -38,3 +41,23 @@ def test_inference_needs_no_gradient_and_gives_no_loss(bench):
     result = b.step(b.program("eager"))
     assert result.loss is None
     assert not result.outputs.requires_grad
+
+
+def test_graphs_are_a_backend_next_to_eager(bench):
+    b = bench()
+    graphs = backends.get("eager:graphs")
+    assert graphs.name == "eager-graphs"
+    assert graphs.unavailable(b.settings) == "CUDA graphs need a GPU: choose --device cuda."
+    on_a_gpu = msgspec.structs.replace(b.settings, device="cuda")
+    assert graphs.unavailable(on_a_gpu) is None
+    assert "--cuda-graphs none" in graphs.unavailable(msgspec.structs.replace(on_a_gpu, cuda_graphs="none"))
+    assert backends.get("eager").unavailable(b.settings) is None
+    program = graphs.prepare(b.workload, b.workload.build(b.settings), b.settings)
+    assert program.replay is None
+    program.replay_where_asked(on_a_gpu)
+    assert program.replay is not None
+    eager = b.program("eager")
+    eager.replay_where_asked(on_a_gpu)
+    assert eager.replay is None
+    with pytest.raises(UsageError, match="eager:VARIANT is one of graphs; not 'fast'"):
+        backends.get("eager:fast")

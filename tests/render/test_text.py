@@ -14,7 +14,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from perfkit.analysis.results import BackendReport, Report
-from perfkit.render import csv, json, markdown, page, sentences, tables, terminal
+from perfkit.render import csv, json, markdown, page, run, sentences, tables, terminal
 from perfkit.render.cells import clean, column_scale, efficiency_tone, figures, table, words
 from perfkit.render.page import SCREEN
 from perfkit.render.report import on_terminal, report_page
@@ -48,6 +48,28 @@ def test_csv(golden: Golden) -> None:
 
 def test_json(golden: Golden) -> None:
     golden("render/report_minimal.json", json.render(minimal()))
+
+
+def test_a_side_that_waits_for_the_host_is_told_which_graphs_to_add() -> None:
+    report = sample.report(wrong=False)
+    assert not list(run.without_graphs(report)), "a CPU has no graphs"
+    for backend in report.backends:
+        backend.device = "NVIDIA H200"
+        assert backend.accounting is not None
+        backend.accounting.timed_step_ns = 2 * backend.accounting.kernel_ns
+    (note,) = run.without_graphs(report)
+    assert note == (
+        "eager is not in its fastest mode: no kernel runs during 50 % of its timed step. "
+        "CUDA graphs take the host out: add eager:graphs to --backend"
+    )
+    assert note in " ".join(terminal.render(report, width=200).split())
+    graphs = msgspec.structs.replace(report.backends[0], name="eager-graphs")
+    compiled = msgspec.structs.replace(report.backends[0], name="compile")
+    report.backends += [graphs, compiled]
+    assert [text.split()[0] for text in run.without_graphs(report)] == ["compile"]
+    assert compiled.accounting is not None
+    compiled.accounting.timed_step_ns = 1.05 * compiled.accounting.kernel_ns
+    assert not list(run.without_graphs(report)), "the host runs ahead"
 
 
 def minimal() -> Report:
