@@ -11,7 +11,8 @@ from perfkit import table
 from perfkit.analysis.report.accounting import incomparable
 from perfkit.analysis.report.analyse import analyse, analyse_table
 from perfkit.analysis.results import BackendReport, Finding
-from perfkit.analysis.rules import WORTH, Case, Circumstances, copies, idle
+from perfkit.analysis.rules import Case, Circumstances, copies, idle
+from perfkit.analysis.rules.base import WORTH
 from perfkit.analysis.step_results import COLLECTIVE, Exposed
 from tests.support.analysis import profiles
 from tests.support.analysis.examples import backend, run

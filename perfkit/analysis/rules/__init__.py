@@ -13,18 +13,7 @@ from perfkit.analysis.rules import base
 from perfkit.analysis.rules.base import WORTH, Case, Circumstances, Rule, collected
 from perfkit.analysis.source import NCU
 
-__all__ = [
-    "OF_COUNTERS",
-    "OF_KERNELS",
-    "RULES",
-    "WORTH",
-    "Case",
-    "Circumstances",
-    "Rule",
-    "by_name",
-    "of_case",
-    "reasons",
-]
+__all__ = ["OF_COUNTERS", "OF_KERNELS", "RULES", "Case", "Circumstances", "Rule", "by_name", "of_case", "reasons"]
 
 MOST = 50
 NEARLY = 0.8  # of the saving that others explain
