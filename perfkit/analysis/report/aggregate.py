@@ -52,7 +52,7 @@ class Rows:
     shapes: Coded | list[str]
     withheld: dict[str, Booleans] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def total_ns(self) -> float:
         """Kernel time of all steps."""
         return float(self.judged.time.sum())
