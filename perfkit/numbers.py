@@ -1,8 +1,8 @@
-"""Distinct whole numbers of a column, and percentiles.
+"""Distinct whole numbers of a column, medians and percentiles.
 
 Codes, threads and steps lie close together: a table of the numbers from the smallest to the largest takes a fraction of
-the time in which `np.unique` sorts them. And `np.unique` imports numpy.ma, which takes longer still, as does
-`np.percentile`.
+the time in which `np.unique` sorts them. And `np.unique`, `np.median` and `np.percentile` import numpy.ma, which takes
+longer still.
 """
 
 from __future__ import annotations
@@ -44,6 +44,14 @@ def _there(values: Integers) -> tuple[int, npt.NDArray[np.bool_] | None]:
     return low, there
 
 
+def among(values: Integers, others: Integers) -> npt.NDArray[np.bool_]:
+    """Return which of `values` are one of `others`."""
+    if not len(others):
+        return np.zeros(len(values), bool)
+    others = unique(others)
+    return np.asarray(others[np.minimum(np.searchsorted(others, values), len(others) - 1)] == values)
+
+
 def first_rows(codes: Integers, count: int) -> Integers:
     """For each of `count` codes, all of which occur, the first row that has it."""
     first = np.empty(count, np.int64)
@@ -60,3 +68,9 @@ def percentile(values: Integers, percent: float) -> float:
     below, above = values[low], values[min(low + 1, len(values) - 1)]
     # From the nearer of the two, as NumPy does.
     return float(below + (above - below) * part if part < 0.5 else above - (above - below) * (1 - part))
+
+
+def median(values: Integers) -> float:
+    """What `np.median` gives of known values."""
+    values, half = np.sort(values), len(values) // 2
+    return float(values[half]) if len(values) % 2 else (float(values[half - 1]) + float(values[half])) / 2

@@ -13,7 +13,7 @@ import numpy as np
 
 from perfkit.columns import Booleans, Coded, Integers
 from perfkit.intervals import Steps, Union, by_cause_alone
-from perfkit.numbers import numbered, percentile, unique
+from perfkit.numbers import median, numbered, percentile, unique
 from perfkit.profile_names import blocks_host
 from perfkit.readers.kineto.attribution.gpu_steps import GpuSteps, Launches
 from perfkit.readers.kineto.decode.events import COPY, KERNEL, OVERHEAD, DeviceEvents, HostEvents, Message
@@ -161,11 +161,11 @@ def _delay(calls: _Calls) -> dict[str, Any]:
         mine = delay[step == number]
         quarter = len(mine) // 4
         if quarter:
-            growth.append(float(np.median(mine[-quarter:]) - np.median(mine[:quarter])))
+            growth.append(median(mine[-quarter:]) - median(mine[:quarter]))
     return {
-        "median_ns": float(np.median(delay)),
+        "median_ns": median(delay),
         "p90_ns": percentile(delay, 90),
-        "growth_ns": float(np.median(growth)) if growth else None,
+        "growth_ns": median(np.array(growth)) if growth else None,
     }
 
 
@@ -204,7 +204,7 @@ def _per_step(
         entry: dict[str, Any] = {"step": i, "step_ns": length}
         entry |= {name: int(values[i]) for name, values in parts.items()}
         entry["idle_ns"] = length - entry["busy_ns"]
-        entry["delay_ns"] = float(np.median(calls.delay[mine])) if mine.any() else None
+        entry["delay_ns"] = median(calls.delay[mine]) if mine.any() else None
         entry["launched_ns"] = int(calls.end[mine].max() - steps.start[i]) if mine.any() else None
         result.append(entry)
     return result
