@@ -295,7 +295,9 @@ class Session:
         from perfkit.run import counters
         from perfkit.run_folder import read_manifest
 
-        plan = counters.Plan(tool="ncu", one_layer=True, ncu=ncu.Options(cache_control="none", profiler_api=True))
+        plan = counters.NsightPlan(
+            tool="ncu", one_layer=True, ncu=ncu.NcuOptions(cache_control="none", profiler_api=True)
+        )
         settings, layers = read_manifest(folder.parent).settings, joining.layers_of(folder / KERNELS)
         for number in (2, 3):
             copy = Path(shutil.copytree(folder, self.work / f"ncu-{number}"))

@@ -32,10 +32,9 @@ import torch
 from torch import Tensor
 
 from perfkit.bench.catalog import cost_of
-from perfkit.bench.pytorch import OWN
 from perfkit.bench.sizes import gpt2
 from perfkit.errors import PerfkitError
-from perfkit.kernels import Implementation, Operation, catalog, find
+from perfkit.kernels import Implementation, Operation, catalog, find, replaced
 from perfkit.kernels.checking import Inputs, as_tuple, largest_error, result_scales, to_fp64
 from perfkit.kernels.languages import candidates, language
 
@@ -250,7 +249,7 @@ def time_all(
 
 def pytorch_ns(operation: Operation, sets: Sequence[Sequence[Any]]) -> float | None:
     """PyTorch's own way, or None where it has none for these arguments."""
-    own = OWN.get(operation.name)
+    own = replaced.own(operation)
     try:
         calls = [own(*a) if own else partial(operation.reference, *a) for a in sets]
         return median_ns(calls)

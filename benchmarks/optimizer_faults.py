@@ -169,8 +169,8 @@ def by_run(language: str, device: str, scratch: Path) -> list[Outcome]:
         worker.prepare(resolve_settings(find("gpt2"), **options), backend, reference=reference)
         return worker
 
-    def first_steps(worker: Worker, reference: Path) -> correctness.Found:
-        found: correctness.Found = worker.first_steps(CHECKED_STEPS, str(reference))["found"]
+    def first_steps(worker: Worker, reference: Path) -> correctness.FirstSteps:
+        found: correctness.FirstSteps = worker.first_steps(CHECKED_STEPS, str(reference))["found"]
         return found
 
     def referred(dtype: str) -> tuple[Path, list[float]]:

@@ -130,7 +130,7 @@ def job(folder: Path, name: str, kind: Kind, device: str) -> Any:
     """Run a job of `kind.ranks` processes and report on its traces."""
     from perfkit import readers
     from perfkit.ranks.analyse import analyse
-    from perfkit.ranks.members import of_table
+    from perfkit.ranks.rank_table import of_table
 
     folder.mkdir(parents=True, exist_ok=True)
     with socket.socket() as free:

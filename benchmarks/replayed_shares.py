@@ -13,12 +13,12 @@ from pathlib import Path
 
 from perfkit.errors import PerfkitError
 from perfkit.replay import replay
-from perfkit.replay.recorded import Trace
+from perfkit.replay.recorded import TraceTable
 
 
 def shares(path: Path, device: str) -> tuple[dict[str, float], dict[str, float]]:
     """Time in ns of the operators that can be rebuilt, by name, and of the rest by reason."""
-    trace = Trace(path)
+    trace = TraceTable(path)
     rebuilt: defaultdict[str, float] = defaultdict(float)
     left: defaultdict[str, float] = defaultdict(float)
     for number, group in enumerate(trace.kernel_groups(), 1):

@@ -67,7 +67,7 @@ _WHOLE = 1 << 28  # elements of an output that are all compared: of a longer one
 
 
 @dataclass(frozen=True)
-class Found:
+class FirstSteps:
     """Results of a backend's first steps: losses, `errors_against` the reference, `update_error` by name.
 
     `updates_in` is the precision in which its optimizer computes; "" for that of the parameters. `parts` are checks
@@ -207,8 +207,8 @@ def half_unit(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 def judge(
     dtype: str,
     reference: str,
-    found: Found,
-    eager: Found,
+    found: FirstSteps,
+    eager: FirstSteps,
     reference_losses: Sequence[float],
     samples: int = 1,
 ) -> Correctness:
@@ -238,7 +238,7 @@ def judge(
     )
 
 
-def _update_checks(dtype: str, found: Found, eager: Found) -> list[Check]:
+def _update_checks(dtype: str, found: FirstSteps, eager: FirstSteps) -> list[Check]:
     """Eager's error counts where both optimizers compute in the same precision, and that of its worst tensor for all:
     an optimizer does the same with every tensor, and how much rounding hides of it is chance."""
     usual = HELD_IN.get(dtype, dtype)

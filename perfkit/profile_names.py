@@ -105,7 +105,7 @@ def from_trace(name: str) -> str:
     return unquote(name.removeprefix(_QUOTED)) if name.startswith(_QUOTED) else name
 
 
-class Line(NamedTuple):
+class ProgramLine(NamedTuple):
     """A line of a program: forward or backward, its number in generated.txt, evidence, what it serves with shares."""
 
     program: str
@@ -129,7 +129,7 @@ def _member(name: str) -> str:
     return name if not any(c in name for c in "%|;") else quote(name, safe=_KEPT.translate(_WITHOUT_SEPARATORS))
 
 
-def line_of(name: str) -> Line | None:
+def line_of(name: str) -> ProgramLine | None:
     """Return the line that a range called `name` is; None for any other name, and for a damaged one."""
     found = _LINE_NAME.fullmatch(name)
     if found is None:
@@ -141,7 +141,7 @@ def line_of(name: str) -> Line | None:
             served.append((unquote(words[0]), unquote(words[1]), float(words[2])))
         except (IndexError, ValueError):
             return None
-    return Line(found[1], int(found[2]), found[3], tuple(served))
+    return ProgramLine(found[1], int(found[2]), found[3], tuple(served))
 
 
 # The effects of a call of the CUDA or HIP runtime or driver: it blocks the host until the GPU has done something, makes

@@ -47,7 +47,7 @@ def pytest_addoption(parser: Any) -> None:
 
 
 @dataclass
-class Result:
+class BenchmarkResult:
     """Result of one benchmark: ns of each call, by turn, and the conditions with their outcomes."""
 
     name: str
@@ -63,7 +63,7 @@ class Result:
 
 
 @pytest.fixture
-def perfkit_benchmark(request: pytest.FixtureRequest) -> Callable[..., Result]:
+def perfkit_benchmark(request: pytest.FixtureRequest) -> Callable[..., BenchmarkResult]:
     """`perfkit_benchmark(function, name=…, fail_on="step>+10%", seconds=1.0)`: measure, and compare with the baseline.
 
     `name` is the baseline's; the test's own when left out. Fails the test on a proven regression.
@@ -71,8 +71,8 @@ def perfkit_benchmark(request: pytest.FixtureRequest) -> Callable[..., Result]:
 
     def benchmark(
         function: Callable[[], object], *, name: str = "", fail_on: str = FAIL_ON, seconds: float = 1.0
-    ) -> Result:
-        result = Result(name or _safe(request.node.nodeid), _measure(function, seconds))
+    ) -> BenchmarkResult:
+        result = BenchmarkResult(name or _safe(request.node.nodeid), _measure(function, seconds))
         if request.config.getoption("--perfkit-save"):
             _save(result)
         else:
@@ -102,7 +102,7 @@ def _measure(function: Callable[[], object], seconds: float) -> list[list[float]
     return [timing.measure(function, 1, min(calls, 10_000)).ns for _ in range(ROUNDS)]
 
 
-def _save(result: Result) -> None:
+def _save(result: BenchmarkResult) -> None:
     import tempfile
     from pathlib import Path
 
@@ -115,14 +115,14 @@ def _save(result: Result) -> None:
         baselines.save(result.name, Path(scratch), {"benchmark": {"step": result.median_ns}}, fingerprint())
 
 
-def _measurement(result: Result) -> Measurement:
+def _measurement(result: BenchmarkResult) -> Measurement:
     import time
 
     import perfkit
-    from perfkit.compare.record import Launch, MeasuredSide, Measurement, Turn
+    from perfkit.compare.record import MeasuredSide, Measurement, RecordedLaunch, Turn
 
     turns = [Turn(0, number, samples) for number, samples in enumerate(result.turns_ns)]
-    launch = Launch(turns=turns, warmup_ns=[[]], steady_from=[0], peak_memory_bytes=[None], tables=[""])
+    launch = RecordedLaunch(turns=turns, warmup_ns=[[]], steady_from=[0], peak_memory_bytes=[None], tables=[""])
     return Measurement(
         perfkit=perfkit.__version__,
         created=time.strftime("%Y-%m-%dT%H:%M:%S%z"),
@@ -132,13 +132,13 @@ def _measurement(result: Result) -> Measurement:
     )
 
 
-def _check(result: Result, fail_on: str, on_cannot_tell: str, brief: str) -> None:
+def _check(result: BenchmarkResult, fail_on: str, on_cannot_tell: str, brief: str) -> None:
     """Fail the test on a proven regression, after adding the comparison to the file `brief` ("" for none).
 
     A baseline that is missing, or of another machine, is said and skipped.
     """
     from perfkit.compare import baselines, gate, sides, sources
-    from perfkit.compare.metrics import Rule
+    from perfkit.compare.metrics import VerdictRule
     from perfkit.hardware.identity import fingerprint
 
     limits = gate.parse([fail_on])
@@ -151,7 +151,7 @@ def _check(result: Result, fail_on: str, on_cannot_tell: str, brief: str) -> Non
         return
     before = sources.load(sources.target_of(saved.content))[0]
     now = sides.of_launches(_measurement(result), 0, None, [], "this test")
-    result.conditions = gate.check(before, now, limits, Rule())
+    result.conditions = gate.check(before, now, limits, VerdictRule())
     before.label, now.label = "before", "now"
     if brief:
         _add([before, now], result, brief)
@@ -163,7 +163,7 @@ def _check(result: Result, fail_on: str, on_cannot_tell: str, brief: str) -> Non
         warnings.warn(f"{result.name}: {said}", stacklevel=4)
 
 
-def _add(sides: list[Side], result: Result, file: str) -> None:
+def _add(sides: list[Side], result: BenchmarkResult, file: str) -> None:
     """Add the brief answer about a comparison to a file."""
     from perfkit.compare import judge
     from perfkit.render import brief

@@ -40,7 +40,7 @@ TEXT, INTEGER, REAL, CATEGORY = "string", "Int64", "float64", "category"
 
 
 @dataclass(frozen=True)
-class Column:
+class ColumnSpec:
     """One column: its name, pandas dtype, unit ("" for none), group, and what it holds."""
 
     name: str
@@ -50,13 +50,13 @@ class Column:
     text: str
 
 
-def _group(name: str, *columns: tuple[str, str, str, str]) -> tuple[Column, ...]:
+def _group(name: str, *columns: tuple[str, str, str, str]) -> tuple[ColumnSpec, ...]:
     """The columns of a group, each by its name, dtype, unit and text."""
-    return tuple(Column(column, dtype, unit, name, text) for column, dtype, unit, text in columns)
+    return tuple(ColumnSpec(column, dtype, unit, name, text) for column, dtype, unit, text in columns)
 
 
 MEASURES = ("time", "flop", "bytes", "dram", "l2", "l1", "tensor", "instructions")
-COLUMNS: tuple[Column, ...] = (
+COLUMNS: tuple[ColumnSpec, ...] = (
     *_group(
         "identity",
         ("name", TEXT, "", "name as captured: the mangled or demangled kernel, or the operator"),
@@ -302,7 +302,7 @@ def conform(frame: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(data, copy=False)
 
 
-def _cast(values: pd.Series, column: Column) -> Any:
+def _cast(values: pd.Series, column: ColumnSpec) -> Any:
     """The values in the column's dtype. Raises `InputError` for those that it cannot hold."""
     try:
         return values.astype(column.dtype).array
@@ -322,7 +322,7 @@ def _absent(dtype: str, rows: int) -> Any:
     return pd.Categorical.from_codes(nothing, []) if dtype == CATEGORY else pd.array([""], TEXT).take(nothing, True)
 
 
-def _default_origin(column: Column, data: Mapping[str, Any], rows: int) -> Coded:
+def _default_origin(column: ColumnSpec, data: Mapping[str, Any], rows: int) -> Coded:
     """Return the origin of measures if a reader does not say: times are counted, anything else that is known is
     modelled."""
     known = np.zeros(rows, bool)

@@ -23,7 +23,7 @@ class Outcome(msgspec.Struct, frozen=True):
     sources: str
 
 
-class Tested(msgspec.Struct, frozen=True):
+class TestedEnvironment(msgspec.Struct, frozen=True):
     """An environment: exact versions, and the outcome of each group of tests that ran there."""
 
     torch: str
@@ -31,9 +31,9 @@ class Tested(msgspec.Struct, frozen=True):
     groups: dict[str, Outcome]
 
 
-def read(file: Path = FILE) -> list[Tested]:
+def read(file: Path = FILE) -> list[TestedEnvironment]:
     """Every environment, by torch and Python."""
-    found = msgspec.json.decode(file.read_bytes(), type=list[Tested])
+    found = msgspec.json.decode(file.read_bytes(), type=list[TestedEnvironment])
     return sorted(found, key=lambda t: (_numbers(t.torch), _numbers(t.python)))
 
 

@@ -9,7 +9,7 @@ import torch
 
 from perfkit import correctness
 from perfkit.correctness import (
-    Found,
+    FirstSteps,
     errors_against,
     judge,
     relative_error,
@@ -70,8 +70,8 @@ def test_of_a_long_output_some_positions_of_every_sample_are_compared(tmp_path, 
 
 def verdict(errors, eager=None, losses=(1.0,), dtype="fp32", problems=(), samples=1):
     eager = errors if eager is None else eager
-    found = Found(list(losses), errors, problems=list(problems))
-    return judge(dtype, "fp64", found, Found([1.0], eager), [1.0], samples)
+    found = FirstSteps(list(losses), errors, problems=list(problems))
+    return judge(dtype, "fp64", found, FirstSteps([1.0], eager), [1.0], samples)
 
 
 def test_three_times_eagers_error_passes_and_more_does_not():
@@ -94,7 +94,7 @@ def test_a_sum_over_many_samples_may_be_added_in_another_order():
     in_a_tree = relative_error(torch.from_numpy(rows).sum(0), exact)
     assert in_order > correctness.SLACK * max(in_a_tree, correctness.FLOOR["fp32"])
     assert rounding_of_a_sum(4096) / 3 < in_order < 3 * rounding_of_a_sum(4096)
-    found, eager = Found(errors={"gradient of b": in_order}), Found(errors={"gradient of b": in_a_tree})
+    found, eager = FirstSteps(errors={"gradient of b": in_order}), FirstSteps(errors={"gradient of b": in_a_tree})
     of = partial(judge, "fp32", "fp64", found, eager, [])
     assert of(samples=4096).ok and not of(samples=1).ok
 
@@ -193,8 +193,8 @@ def test_an_update_to_what_is_not_finite_is_not_comparable():
 
 
 def updated(errors, eager, dtype="bf16", updates_in=""):
-    found = Found([1.0], updates=errors, updates_in=updates_in)
-    return judge(dtype, "fp64", found, Found([1.0], updates=eager), [1.0])
+    found = FirstSteps([1.0], updates=errors, updates_in=updates_in)
+    return judge(dtype, "fp64", found, FirstSteps([1.0], updates=eager), [1.0])
 
 
 def test_an_update_may_err_as_eagers_worst_does_in_the_same_precision():
@@ -212,7 +212,7 @@ def test_an_optimizer_that_computes_in_fp32_is_not_excused_by_an_eager_in_bf16()
 
 def test_a_backends_check_of_its_own_part_is_part_of_the_verdict():
     part = Check("adamw_step by itself: v", 1e-3, 1e-5, None, False)
-    found = judge("fp32", "fp64", Found([1.0], parts=[part]), Found([1.0]), [1.0])
+    found = judge("fp32", "fp64", FirstSteps([1.0], parts=[part]), FirstSteps([1.0]), [1.0])
     assert not found.ok and found.checks[-1] is part
     assert found.problems == ["adamw_step by itself: v: relative error 0.001, allowed 1e-05."]
 
@@ -220,7 +220,7 @@ def test_a_backends_check_of_its_own_part_is_part_of_the_verdict():
 @pytest.mark.parametrize(("error", "ok"), [(0.18, True), (0.49, True), (0.51, False)])
 def test_in_fp8_eager_itself_is_held_to_a_limit(error: float, ok: bool) -> None:
     """Its products are perfkit's: three times its own error allows anything."""
-    found = Found(errors={"gradient of w": error})
+    found = FirstSteps(errors={"gradient of w": error})
     assert judge("fp8", "fp64", found, found, []).ok == ok
-    (check,) = judge("fp8", "fp64", found, Found(errors={"gradient of w": 0.01}), []).checks
+    (check,) = judge("fp8", "fp64", found, FirstSteps(errors={"gradient of w": 0.01}), []).checks
     assert check.allowed == pytest.approx(3 * 2.0**-4, rel=1e-3)

@@ -112,7 +112,7 @@ def keep(torch: str, python: str, groups: Mapping[str, tested.Outcome], file: Pa
     key = (tested.minor(torch), tested.minor(python))
     same = [row for row in rows if (tested.minor(row.torch), tested.minor(row.python)) == key]
     older = {name: old for row in same for name, old in row.groups.items()}
-    now = tested.Tested(torch=torch, python=python, groups={**older, **groups})
+    now = tested.TestedEnvironment(torch=torch, python=python, groups={**older, **groups})
     others = [row for row in rows if row not in same]
     file.write_bytes(msgspec.json.format(msgspec.json.encode([*others, now]), indent=1) + b"\n")
 

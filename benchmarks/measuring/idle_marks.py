@@ -40,7 +40,7 @@ def lines_of(program: object) -> int:
     traces = getattr(program, "traces", None)
     if traces is None:
         return 0
-    from perfkit.backends.thunder.marks import count_marks
+    from perfkit.backends.thunder.line_ranges import count_marks
 
     return sum(count_marks(stages[-1]) for stages in (traces.computation, traces.backward) if stages)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from mcp.server.mcpserver.exceptions import ToolError
 
-from perfkit.agents.process import Ended
+from perfkit.agents.process import CommandResult
 from perfkit.errors import PerfkitError
 from perfkit.render.cells import clean, clean_all
 
@@ -30,7 +30,7 @@ class said:
             raise ToolError(clean(str(error), _SENTENCE)) from None
 
 
-def checked(ended: Ended) -> Ended:
+def checked(ended: CommandResult) -> CommandResult:
     """Return a command that ended well. Raises `ToolError` with the last line of what another said."""
     if ended.code:
         lines = [line for line in ended.said.splitlines() if line.strip()]

@@ -17,7 +17,7 @@ _SOURCES = (".py", ".c", ".cc", ".cpp", ".cu", ".cuh", ".h", ".hpp", ".pyx")
 _LARGEST = 1 << 22  # bytes of a source file
 
 
-class Profile(NamedTuple):
+class ProfileFile(NamedTuple):
     """A file or run folder that can be reported on, its kind in words, and its size in bytes."""
 
     path: Path
@@ -25,7 +25,7 @@ class Profile(NamedTuple):
     size: int
 
 
-class Lines(NamedTuple):
+class FileLines(NamedTuple):
     """Lines of a source file as text: the number of the first one, of the last one, and of all that the file has."""
 
     first: int
@@ -34,7 +34,7 @@ class Lines(NamedTuple):
     text: str
 
 
-def profiles(place: Path) -> Iterator[Profile]:
+def profiles(place: Path) -> Iterator[ProfileFile]:
     """Profiles and run folders at and below `place`, by name; a run folder replaces its files.
 
     What is hidden is left out.
@@ -48,7 +48,7 @@ def profiles(place: Path) -> Iterator[Profile]:
         inside[:] = sorted(name for name in inside if not name.startswith("."))
         if is_run_folder(here):
             inside.clear()
-            yield Profile(here, kind_of(here)[0], sum(f.stat().st_size for f in here.rglob("*") if f.is_file()))
+            yield ProfileFile(here, kind_of(here)[0], sum(f.stat().st_size for f in here.rglob("*") if f.is_file()))
             continue
         for name in sorted(name for name in files if not name.startswith(".")):
             count += 1
@@ -58,15 +58,15 @@ def profiles(place: Path) -> Iterator[Profile]:
                 yield from _profile(here / name)
 
 
-def _profile(path: Path) -> Iterator[Profile]:
+def _profile(path: Path) -> Iterator[ProfileFile]:
     if path.suffix in _SOURCES:
         return
     kind, known = kind_of(path)
     if known:
-        yield Profile(path, kind.removeprefix("of the kind: "), path.stat().st_size)
+        yield ProfileFile(path, kind.removeprefix("of the kind: "), path.stat().st_size)
 
 
-def source(path: Path, first: int, most: int) -> Lines:
+def source(path: Path, first: int, most: int) -> FileLines:
     """Return the lines of a source file from `first` (1 is the first one), at most `most` characters.
 
     Control characters but tabs become escapes. Raises `UsageError` for another file, and for a line that it lacks.
@@ -83,4 +83,4 @@ def source(path: Path, first: int, most: int) -> Lines:
         if kept and most < 0:
             break
         kept.append(shown)
-    return Lines(first, first + len(kept) - 1, len(lines), "\n".join(kept))
+    return FileLines(first, first + len(kept) - 1, len(lines), "\n".join(kept))

@@ -18,7 +18,7 @@ Progress = Callable[[float, str], Awaitable[None]]
 _MOST = 1 << 26  # bytes of an output that are kept
 
 
-class Ended(NamedTuple):
+class CommandResult(NamedTuple):
     """How a command ended: exit code, standard output, and standard error."""
 
     code: int
@@ -26,7 +26,7 @@ class Ended(NamedTuple):
     said: str
 
 
-async def perfkit(words: Sequence[str], folder: Path, progress: Progress) -> Ended:
+async def perfkit(words: Sequence[str], folder: Path, progress: Progress) -> CommandResult:
     """Run `perfkit WORDS` in `folder`; each line on its standard error is progress, and what a captured program prints.
 
     Where the task is cancelled, the command and all that it started are killed.
@@ -41,7 +41,7 @@ async def perfkit(words: Sequence[str], folder: Path, progress: Progress) -> End
         async with anyio.create_task_group() as group:
             group.start_soon(_collect, process.stdout, output, numbers, progress if words[0] == "capture" else None)
             group.start_soon(_collect, process.stderr, said, numbers, progress)
-        return Ended(await process.wait(), output.decode(errors="replace"), said.decode(errors="replace"))
+        return CommandResult(await process.wait(), output.decode(errors="replace"), said.decode(errors="replace"))
     finally:
         if process.returncode is None:
             with contextlib.suppress(ProcessLookupError):

@@ -19,7 +19,7 @@ from perfkit import __version__
 from perfkit.agents import answers, files
 from perfkit.agents.access import Access
 from perfkit.agents.answers import as_json, checked, said
-from perfkit.agents.process import Ended, perfkit
+from perfkit.agents.process import CommandResult, perfkit
 from perfkit.render.cells import clean
 from perfkit.run_folder import is_run_folder
 
@@ -196,7 +196,7 @@ class Tools:
             raise ToolError("perfkit gave no answer.")
         return answers.together(ended.output.splitlines())
 
-    async def _ran(self, words: Sequence[str], context: Context) -> Ended:
+    async def _ran(self, words: Sequence[str], context: Context) -> CommandResult:
         async def progress(count: float, text: str) -> None:
             await context.report_progress(count, message=clean(text, 200))
 

@@ -14,7 +14,7 @@ from perfkit.analysis.line_results import LineTime
 from perfkit.analysis.results import BackendReport, Group, Report
 
 
-class Change(msgspec.Struct, frozen=True, kw_only=True):
+class PartChange(msgspec.Struct, frozen=True, kw_only=True):
     """A part in both reports: time a step (ns), calls a step and efficiency; None where it does not occur."""
 
     key: str
@@ -36,12 +36,12 @@ class Difference(msgspec.Struct, kw_only=True):
     `notes` are sentences that say why the two may not be comparable.
     """
 
-    total: Change
-    passes: list[Change]
-    families: list[Change]
-    operators: list[Change]
-    kernels: list[Change]
-    lines: list[Change] = []  # source lines, by the host's time
+    total: PartChange
+    passes: list[PartChange]
+    families: list[PartChange]
+    operators: list[PartChange]
+    kernels: list[PartChange]
+    lines: list[PartChange] = []  # source lines, by the host's time
     notes: list[str] = []
 
 
@@ -71,14 +71,14 @@ def _whole(backend: BackendReport) -> Group:
     return Group(key="", count=count, time_ns=backend.kernel_ns, share=1.0, efficiency=backend.efficiency)
 
 
-def _changes(first: Sequence[Group], second: Sequence[Group]) -> list[Change]:
+def _changes(first: Sequence[Group], second: Sequence[Group]) -> list[PartChange]:
     one, other = _by_key(first), _by_key(second)
     keys = dict.fromkeys([*one, *other])
     changes = [_change(key[0], one.get(key, []), other.get(key, [])) for key in keys]
     return sorted(changes, key=lambda c: -abs(c.difference_ns))
 
 
-def _lines(first: Sequence[LineTime], second: Sequence[LineTime]) -> list[Change]:
+def _lines(first: Sequence[LineTime], second: Sequence[LineTime]) -> list[PartChange]:
     """Lines by file, function and text: the number of a line changes with what is written above it."""
     if not (first and second):
         return []
@@ -89,7 +89,7 @@ def _lines(first: Sequence[LineTime], second: Sequence[LineTime]) -> list[Change
         ns, later = (sum(line.host_ns for line in lines) if lines else None for lines in (before, after))
         example = (after or before)[0]
         found.append(
-            Change(
+            PartChange(
                 key=f"{example.file}{f':{example.line}' if example.line else ''} in {example.function}",
                 shapes=example.code,
                 first_ns=ns,
@@ -116,10 +116,10 @@ def _by_key(groups: Sequence[Group]) -> dict[tuple[str, str], list[Group]]:
     return found
 
 
-def _change(key: str, first: list[Group], second: list[Group]) -> Change:
+def _change(key: str, first: list[Group], second: list[Group]) -> PartChange:
     example = (first or second)[0]
     before, after = _time(first), _time(second)
-    return Change(
+    return PartChange(
         key=key,
         shapes=example.shapes,
         family=example.family,

@@ -28,7 +28,7 @@ _NO_PASS = "no pass"
 _NAMED = 3  # kernels that a line names
 
 
-class Line(msgspec.Struct, kw_only=True):
+class ListedLine(msgspec.Struct, kw_only=True):
     """A line of the program that kernels ran in: `number` from 1, what they cost a step, and what they serve."""
 
     number: int
@@ -47,7 +47,7 @@ class Listing(msgspec.Struct, kw_only=True):
     backend: str
     title: str
     text: list[str]
-    lines: list[Line]
+    lines: list[ListedLine]
     others: list[Group]
     whole: Group
     on_lines_ns: float
@@ -66,7 +66,7 @@ def listing(backend: str, title: str, program: str, table: KernelTable, ceilings
     costs = {group.key: group for group in aggregate.by_label(rows, codes, names.tolist())}
     places, kernels = _places(frame), frame["short_name"].fillna(frame["name"])
     lines = [
-        Line(
+        ListedLine(
             number=number,
             cost=costs.pop(str(number)),
             kernels=_longest(kernels, frame, mine),

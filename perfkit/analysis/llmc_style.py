@@ -49,7 +49,7 @@ _ADDED = ("time_ns", "dram_read_bytes", "dram_write_bytes", "l2_read_bytes", "l2
 
 
 @dataclass(frozen=True)
-class Settings:
+class LlmcStyle:
     """`layers` of the whole model, and the name under which each of `PASSES` is shown (its own where left out)."""
 
     layers: int = LAYERS
@@ -60,7 +60,7 @@ class Settings:
         return dict(self.names).get(pass_, pass_)
 
 
-class Call(msgspec.Struct, kw_only=True):
+class LlmcCall(msgspec.Struct, kw_only=True):
     """One kernel call: amounts times `multiplier` (its own for init, × 0), rates as measured.
 
     `bandwidth` is DRAM bytes/s, `tensor` a share of 0 to 1.
@@ -89,14 +89,14 @@ class Kind(msgspec.Struct, frozen=True):
     count: int
 
 
-class Summary(msgspec.Struct, kw_only=True):
+class LlmcSummary(msgspec.Struct, kw_only=True):
     """The whole summary, in base units. Totals leave init out; `tensor` and `efficiency` are weighted by time.
 
     `peak_bandwidth` (bytes/s) and `peak_tensor` (0.5 or 1) are what `efficiency` is judged by.
     """
 
     layers: int
-    calls: list[Call]
+    calls: list[LlmcCall]
     kinds: list[Kind]  # largest time first
     passes: dict[str, float]  # pass → ns
     time_ns: float
@@ -131,13 +131,13 @@ def named(text: str) -> tuple[tuple[str, str], ...]:
     return tuple(pairs)
 
 
-def summarize(table: KernelTable, settings: Settings | None = None) -> Summary:
+def summarize(table: KernelTable, settings: LlmcStyle | None = None) -> LlmcSummary:
     """The summary of `table`, which holds one training step of a one-layer model in launch order.
 
     Raises `InputError` when the table lacks a column (it names the ncu option that supplies it), or has no fused
     classifier, so that it cannot be such a step; `UsageError` for less than one layer.
     """
-    settings = settings or Settings()
+    settings = settings or LlmcStyle()
     if settings.layers < 1:
         raise UsageError(f"--layers must be at least 1, not {settings.layers}.")
     frame = _kernels(table)
@@ -149,7 +149,7 @@ def summarize(table: KernelTable, settings: Settings | None = None) -> Summary:
     totals = {name: sum(getattr(c, name) for c in counted) for name in _ADDED}
     time = totals["time_ns"]
     reached = [max(_share(c.bandwidth, peak_bandwidth), c.tensor / peak_tensor) for c in counted]
-    return Summary(
+    return LlmcSummary(
         layers=settings.layers,
         calls=calls,
         kinds=_kinds(calls, time),
@@ -189,7 +189,7 @@ def _kernels(table: KernelTable) -> pd.DataFrame:
     return frame
 
 
-def _calls(frame: pd.DataFrame, layers: int) -> list[Call]:
+def _calls(frame: pd.DataFrame, layers: int) -> list[LlmcCall]:
     names = frame["name"].tolist()
     columns = [frame[name].to_numpy(float).tolist() for name in _NEEDED]
     calls = []
@@ -200,7 +200,7 @@ def _calls(frame: pd.DataFrame, layers: int) -> list[Call]:
         multiplier = {FORWARD: layers, BACKWARD: layers, INIT: 0}.get(pass_, 1)
         times = max(multiplier, 1)  # init keeps its own amounts
         calls.append(
-            Call(
+            LlmcCall(
                 number=number,
                 pass_=pass_,
                 multiplier=multiplier,
@@ -277,7 +277,7 @@ def kernel_name(name: str) -> str:
     return next((prefix for prefix in _COLLAPSED if bare.startswith(prefix)), bare) or name
 
 
-def _kinds(calls: list[Call], total: float) -> list[Kind]:
+def _kinds(calls: list[LlmcCall], total: float) -> list[Kind]:
     time: dict[str, float] = {}
     count: dict[str, int] = {}
     for call in calls:

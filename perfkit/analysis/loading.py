@@ -25,7 +25,7 @@ from perfkit.analysis.loading_results import (
     BatchTime,
     LoaderWorker,
     Loading,
-    Prediction,
+    WorkersPrediction,
 )  # fmt: skip
 from perfkit.analysis.words import listed, number, percent
 
@@ -182,16 +182,16 @@ def _limit(share: float, batch: BatchTime | None) -> str:
     return COMPUTING
 
 
-def _predictions(times: Times, present: int, a_step: float, batch: BatchTime | None) -> list[Prediction]:
+def _predictions(times: Times, present: int, a_step: float, batch: BatchTime | None) -> list[WorkersPrediction]:
     """The step with other numbers of workers, up to where more make it no shorter."""
-    found: list[Prediction] = []
+    found: list[WorkersPrediction] = []
     own = _limit(1.0, batch)
     for count in sorted({present, *NUMBERS}):
         ns, limit = times.with_workers(count)
         if count > present and found and a_step * ns > _GAIN * found[-1].step_ns:
             break
         limit = own if limit == COMPUTING and own in (DISK, WAITING) else limit
-        found.append(Prediction(workers=count, step_ns=a_step * ns, limit=limit))
+        found.append(WorkersPrediction(workers=count, step_ns=a_step * ns, limit=limit))
     return found
 
 
@@ -219,7 +219,7 @@ def _lines(processes: Sequence[Mapping[str, Any]]) -> list[SourceLine]:
     ]  # fmt: skip
 
 
-def helps(known: Loading) -> Prediction | None:
+def helps(known: Loading) -> WorkersPrediction | None:
     """The fewest workers that reach nearly the best step, where they shorten it by a twentieth or more."""
     enough = known.enough
     saves = enough is not None and enough.workers > known.workers and enough.step_ns < (1 - _KEEPS_UP) * known.step_ns

@@ -9,7 +9,7 @@ from perfkit.analysis.line_results import SourceLine
 STEP, COMPUTING, CORES, DISK, WAITING = "the step", "computing", "cores", "the disk", "waiting"  # what limits
 
 
-class Prediction(msgspec.Struct, frozen=True, kw_only=True):
+class WorkersPrediction(msgspec.Struct, frozen=True, kw_only=True):
     """The time of a step with another number of workers, and what limits it then."""
 
     workers: int
@@ -59,10 +59,10 @@ class Loading(msgspec.Struct, frozen=True, kw_only=True):
     processes: list[LoaderWorker] = []
     lines: list[SourceLine] = []  # of all workers
     reckoned_ns: float | None = None
-    predictions: list[Prediction] = []
+    predictions: list[WorkersPrediction] = []
 
     @property
-    def enough(self) -> Prediction | None:
+    def enough(self) -> WorkersPrediction | None:
         """The fewest workers with which a step is within 5 % of the best; None where nothing is predicted."""
         least = min((one.step_ns for one in self.predictions), default=0.0)
         return next((one for one in self.predictions if one.step_ns <= 1.05 * least), None)

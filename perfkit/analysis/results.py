@@ -13,7 +13,7 @@ import msgspec
 from perfkit.analysis.fusion_results import Fusion
 from perfkit.analysis.line_results import LineTime, SourceLine
 from perfkit.analysis.loading_results import Loading
-from perfkit.analysis.roofline_results import Point, Roof
+from perfkit.analysis.roofline_results import RoofLine, RooflinePoint
 from perfkit.analysis.step_results import Accounting, CounterUse, Exposed, RangeTime, ServingPhase, Transfer, Wait
 from perfkit.instructions.results import HotKernel
 from perfkit.memory.results import DeviceMemory
@@ -97,8 +97,8 @@ class Missing(msgspec.Struct, frozen=True, kw_only=True):
     for_roof: bool
 
 
-class Withheld(msgspec.Struct, frozen=True):
-    """Rows that are not judged by their roof, a step, and why (`perfkit.analysis.roofline.withheld`)."""
+class Excluded(msgspec.Struct, frozen=True):
+    """Rows that are not judged by their roof, a step, and why (`perfkit.analysis.roofline.excluded`)."""
 
     why: str
     count: float
@@ -147,13 +147,13 @@ class Group(msgspec.Struct, kw_only=True):
     example: str = ""  # name as captured
 
 
-class Node(msgspec.Struct, kw_only=True):
+class ModuleNode(msgspec.Struct, kw_only=True):
     """A node of the module tree: its own rows and its children's together."""
 
     name: str
     path: str
     total: Group
-    children: list[Node] = []
+    children: list[ModuleNode] = []
 
 
 class Coverage(msgspec.Struct, kw_only=True):
@@ -224,7 +224,7 @@ class BackendReport(msgspec.Struct, kw_only=True):
     kernels: list[Group] = []  # by kernel name and shapes, largest time first
     headroom: list[Group] = []  # the same groups, largest headroom first
     operators: list[Group] = []  # by the logical operator that kernels serve, largest time first
-    tree: Node | None = None
+    tree: ModuleNode | None = None
     ranges: list[RangeTime] = []  # with kernels, most kernel time first
     transfers: list[Transfer] = []
     exposed: list[Exposed] = []  # copies and collectives
@@ -244,8 +244,8 @@ class BackendReport(msgspec.Struct, kw_only=True):
     hot: list[HotKernel] = []  # of kernels with counted instructions, the most time first
     advice: list[Advice] = []  # NVIDIA's, by kernel
     missing: list[Missing] = []
-    withheld: list[Withheld] = []
-    points: list[Point] = []
+    withheld: list[Excluded] = []
+    points: list[RooflinePoint] = []
     symbols: list[Symbol] = []
     losses: list[float] = []
     samples_ns: list[float] = []
@@ -275,7 +275,7 @@ class Report(msgspec.Struct, kw_only=True):
     workload: WorkloadFacts | None = None
     world: World | None = None  # the ranks of a run that has several
     backends: list[BackendReport] = []
-    roofs: list[Roof] = []
+    roofs: list[RoofLine] = []
     ceilings_are: str = "measured on this device"  # whose the roofs are, in words
     ceilings: dict[str, Any] | None = None  # perfkit.hardware.ceilings.Ceilings as plain data
     environment: dict[str, Any] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 
-class Point(msgspec.Struct, frozen=True, kw_only=True):
+class RooflinePoint(msgspec.Struct, frozen=True, kw_only=True):
     """A point of the roofline chart: a kind of kernel call."""
 
     label: str
@@ -20,7 +20,7 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
     ceiling: str
 
 
-class Roof(msgspec.Struct, frozen=True, kw_only=True):
+class RoofLine(msgspec.Struct, frozen=True, kw_only=True):
     """A line of the roofline chart: a bandwidth (bytes/s) or a rate (FLOP/s)."""
 
     label: str

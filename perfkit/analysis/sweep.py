@@ -10,7 +10,7 @@ from perfkit.analysis.results import BackendReport, Interval, Report
 from perfkit.statistics import exponent
 
 
-class Member(msgspec.Struct, kw_only=True):
+class SweepBackend(msgspec.Struct, kw_only=True):
     """One backend in one run of the sweep."""
 
     name: str
@@ -30,12 +30,12 @@ class Member(msgspec.Struct, kw_only=True):
     token_efficiency: float | None = None
 
 
-class Point(msgspec.Struct, kw_only=True):
+class SweepPoint(msgspec.Struct, kw_only=True):
     """One run: what was varied, as given, its backends, and on how many devices (ranks) and how shared they ran."""
 
     values: dict[str, str]
     folder: str
-    members: list[Member]
+    members: list[SweepBackend]
     devices: int = 1
     parallel: str = ""
 
@@ -64,11 +64,11 @@ class Sweep(msgspec.Struct, kw_only=True):
     numeric: list[str]
     sample_name: str
     device: str
-    points: list[Point]
+    points: list[SweepPoint]
     growth: list[Growth] = []
 
     @property
-    def bad(self) -> list[tuple[Point, Member]]:
+    def bad(self) -> list[tuple[SweepPoint, SweepBackend]]:
         """The wrong, the failed, and those with a profile that is unusable."""
         return [(p, m) for p in self.points for m in p.members if m.status in ("wrong", "failed") or m.unusable]
 
@@ -76,7 +76,7 @@ class Sweep(msgspec.Struct, kw_only=True):
 def summarise(axes: Mapping[str, Sequence[str]], runs: Sequence[tuple[Mapping[str, str], Report]]) -> Sweep:
     """The sweep over `axes` from its runs, in the order of the cells."""
     points = [
-        Point(
+        SweepPoint(
             values=dict(values),
             folder=report.source,
             members=[_member(b) for b in report.backends],
@@ -98,10 +98,10 @@ def summarise(axes: Mapping[str, Sequence[str]], runs: Sequence[tuple[Mapping[st
     return sweep
 
 
-def _member(backend: BackendReport) -> Member:
+def _member(backend: BackendReport) -> SweepBackend:
     phases = {phase.name: phase for phase in backend.phases}
     first, later = phases.get("prefill"), phases.get("decode")
-    return Member(
+    return SweepBackend(
         name=backend.name,
         status=backend.status,
         reason=backend.reason,
@@ -119,7 +119,7 @@ def _member(backend: BackendReport) -> Member:
     )
 
 
-def scaling(sweep: Sweep, point: Point, member: Member) -> float | None:
+def scaling(sweep: Sweep, point: SweepPoint, member: SweepBackend) -> float | None:
     """Samples a second and device, of what the same backend does on the fewest devices with all else the same: 1 where
     devices add up. None where that was not measured or is wrong, and for a point that is alone."""
 
@@ -133,7 +133,7 @@ def scaling(sweep: Sweep, point: Point, member: Member) -> float | None:
     return rate / point.devices / (base / fewest[0].devices) if base and rate else None
 
 
-def _work(point: Point) -> dict[str, str]:
+def _work(point: SweepPoint) -> dict[str, str]:
     """Return the settings that were varied, besides the devices and how they share the work."""
     return {name: value for name, value in point.values.items() if name not in ("ranks", "parallel")}
 
@@ -145,12 +145,12 @@ def _is_size(value: str) -> bool:
         return False
 
 
-def lines(sweep: Sweep, axis: str) -> Iterator[tuple[str, dict[str, str], list[tuple[float, Member]]]]:
+def lines(sweep: Sweep, axis: str) -> Iterator[tuple[str, dict[str, str], list[tuple[float, SweepBackend]]]]:
     """For each backend and each combination of the other axes: the members that were timed, by size along `axis`.
 
     Wrong results are on no line: a wrong result is not a fast one.
     """
-    found: dict[tuple[str, tuple[tuple[str, str], ...]], list[tuple[float, Member]]] = {}
+    found: dict[tuple[str, tuple[tuple[str, str], ...]], list[tuple[float, SweepBackend]]] = {}
     for point in sweep.points:
         others = tuple((k, v) for k, v in point.values.items() if k != axis)
         for member in point.members:
@@ -160,7 +160,7 @@ def lines(sweep: Sweep, axis: str) -> Iterator[tuple[str, dict[str, str], list[t
         yield name, dict(others), sorted(members, key=lambda pair: pair[0])
 
 
-def cost_ns(member: Member, axis: str) -> float | None:
+def cost_ns(member: SweepBackend, axis: str) -> float | None:
     """Return the value that grows along `axis`: the time of a step, or of all timed steps together."""
     if axis == STEPS:
         return member.steps_ns

@@ -27,7 +27,7 @@ BASELINES = {
 }
 
 
-class Summary(msgspec.Struct, kw_only=True):
+class TrainingCurve(msgspec.Struct, kw_only=True):
     """One quantity: its name, the values by rising step, the best (least loss, greatest accuracy), and bad steps."""
 
     quantity: str
@@ -55,7 +55,7 @@ class Training(msgspec.Struct, kw_only=True):
 
     title: str
     steps: tuple[int, int]
-    quantities: list[Summary]
+    quantities: list[TrainingCurve]
     baselines: list[Baseline]
     warnings: list[str] = []
 
@@ -80,12 +80,12 @@ def summarise(title: str, series: Mapping[str, Values], warnings: Sequence[str] 
     )
 
 
-def _summary(quantity: str, values: Values) -> Summary:
+def _summary(quantity: str, values: Values) -> TrainingCurve:
     finite = [(step, value) for step, value in values if math.isfinite(value)]
     best = None
     if finite and quantity in (VALIDATION, LOSS, ACCURACY):
         best = (max if quantity == ACCURACY else min)(finite, key=lambda pair: pair[1])
-    return Summary(
+    return TrainingCurve(
         quantity=quantity,
         name=NAMES[quantity],
         values=values,

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-    from perfkit.workloads.forms import Outputs
+    from perfkit.workloads.batch_formats import Outputs
     from perfkit.workloads.interface import Batch, Workload
 
 
@@ -173,7 +173,7 @@ class CatalogProgram(AutogradProgram):
         return call
 
 
-class Kernels(Backend):
+class CatalogBackend(Backend):
     """The fastest kernels of the catalog for the device."""
 
     name = "kernels"
@@ -194,7 +194,7 @@ class Kernels(Backend):
         return CatalogProgram(workload, model, parallel.begin(workload, model, settings), self.language)
 
 
-class Triton(Kernels):
+class Triton(CatalogBackend):
     """The kernels of the catalog that are written in Triton."""
 
     name = "triton"

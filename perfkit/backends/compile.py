@@ -27,20 +27,20 @@ from perfkit.backends import generation, parallel
 from perfkit.backends.eager import NO_TORCH, torch_installed
 from perfkit.backends.interface import AutogradProgram, Backend
 from perfkit.inductor.dynamo import Compilations
-from perfkit.inductor.fused import FusedKernel
+from perfkit.inductor.fused import GeneratedKernel
 from perfkit.inductor.recording import BETWEEN, CPU_OPTIONS, DESCRIBED, Recording, recording
 from perfkit.inductor.work import work_of
 from perfkit.run_folder import Check, DeclaredKernel, Settings
 from perfkit.settings import COMPILE_MODES
 from perfkit.tree.shares import CallSite
-from perfkit.workloads import forms
+from perfkit.workloads import batch_formats
 from perfkit.workloads.choices import not_one_of
 
 if TYPE_CHECKING:
     import torch
 
     from perfkit.backends.parallel import Parallel
-    from perfkit.workloads.forms import Outputs
+    from perfkit.workloads.batch_formats import Outputs
     from perfkit.workloads.interface import Batch, Workload
 
 
@@ -165,7 +165,7 @@ def _with_loss(workload: Workload, model: Callable[..., Any]) -> Callable[[Batch
     """Return one function from a batch to what `model` returns and its loss: no graph ends between the two."""
 
     def evaluated(batch: Batch) -> tuple[Any, Any]:
-        result = forms.called(model, batch)
+        result = batch_formats.called(model, batch)
         return result, workload.loss(result, batch)
 
     return evaluated
@@ -199,6 +199,6 @@ def _no_cpp() -> str | None:
     return None
 
 
-def _declared(kernel: FusedKernel) -> DeclaredKernel:
+def _declared(kernel: GeneratedKernel) -> DeclaredKernel:
     """A fused kernel with the work of its operations by the cost model."""
     return DeclaredKernel(**work_of(kernel))

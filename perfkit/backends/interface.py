@@ -21,14 +21,14 @@ from perfkit.fp8 import check_layers
 from perfkit.inductor.names import dtype_name
 from perfkit.run_folder import Check, DeclaredKernel, Settings, Symbol
 from perfkit.tree.shares import CallSite
-from perfkit.workloads import forms
+from perfkit.workloads import batch_formats
 
 if TYPE_CHECKING:
     import torch
 
     from perfkit.backends.generation import Generation
     from perfkit.backends.parallel import Parallel
-    from perfkit.workloads.forms import Outputs
+    from perfkit.workloads.batch_formats import Outputs
     from perfkit.workloads.interface import Batch, Workload
 
     Result = tuple[Outputs, torch.Tensor | None]
@@ -50,7 +50,7 @@ class Program(ABC):
 
     @abstractmethod
     def forward(self, batch: Batch) -> tuple[Outputs, torch.Tensor | None]:
-        """Outputs (`perfkit.workloads.forms.normal`) and loss (None without targets) of one batch."""
+        """Outputs (`perfkit.workloads.batch_formats.normal`) and loss (None without targets) of one batch."""
 
     @abstractmethod
     def train_step(self, batches: Sequence[Batch]) -> tuple[Outputs, torch.Tensor | None]:
@@ -169,14 +169,16 @@ class AutogradProgram(Program):
 
     def _inferred(self, batch: Batch) -> tuple[Outputs, torch.Tensor | None]:
         with ranges.in_pass("forward"):
-            result = forms.called(self.call, batch)
-        outputs, loss = (result, None) if self.workload.has("loss") else forms.parted(result)
-        return forms.normal(outputs), loss
+            result = batch_formats.called(self.call, batch)
+        outputs, loss = (result, None) if self.workload.has("loss") else batch_formats.parted(result)
+        return batch_formats.normal(outputs), loss
 
     def evaluated(self, batch: Batch) -> tuple[Any, Any]:
         """Outputs and loss of one batch in training."""
-        result = forms.called(self.call, batch)
-        return (result, self.workload.loss(result, batch)) if self.workload.has("loss") else forms.parted(result)
+        result = batch_formats.called(self.call, batch)
+        return (
+            (result, self.workload.loss(result, batch)) if self.workload.has("loss") else batch_formats.parted(result)
+        )
 
     def train_step(self, batches: Sequence[Batch]) -> tuple[Outputs, torch.Tensor | None]:
         """Run forward, backward and the optimizer, or the workload's own step."""
@@ -208,10 +210,10 @@ class AutogradProgram(Program):
         """Forward and backward of one batch of several."""
         with ranges.in_pass("forward"):
             outputs, found = self.evaluated(batch)
-            loss = forms.checked_loss(found)
+            loss = batch_formats.checked_loss(found)
         with ranges.in_pass("backward"):
             (loss / batches if batches > 1 else loss).backward()
-        return forms.normal(outputs), loss.detach()
+        return batch_formats.normal(outputs), loss.detach()
 
     def _run(self, batches: Sequence[Batch], step: Callable[[Run], Result]) -> Result:
         """`step` with what runs its parts: their graphs, where they are replayed."""
@@ -224,7 +226,7 @@ class AutogradProgram(Program):
 
     def _own(self, outputs: Outputs, loss: torch.Tensor | None) -> Result:
         """A replay's result apart from the graph's memory; the outputs only where they are wanted."""
-        kept = forms.mapped(outputs, lambda tensor: tensor.clone()) if self.outputs_wanted else outputs
+        kept = batch_formats.mapped(outputs, lambda tensor: tensor.clone()) if self.outputs_wanted else outputs
         return kept, None if loss is None else loss.clone()
 
     @property

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from perfkit.workloads import forms
+from perfkit.workloads import batch_formats
 
 if TYPE_CHECKING:
     import torch
 
-    from perfkit.workloads.forms import Outputs
+    from perfkit.workloads.batch_formats import Outputs
     from perfkit.workloads.interface import Batch, Workload
 
 
@@ -37,8 +37,8 @@ class OwnStep:
         finally:
             for hook in hooks:
                 hook.remove()
-        outputs, loss = forms.parted({forms.LOSS: result} if isinstance(result, float) else result)
-        return forms.normal(outputs), None if loss is None else torch.as_tensor(loss).detach()
+        outputs, loss = batch_formats.parted({batch_formats.LOSS: result} if isinstance(result, float) else result)
+        return batch_formats.normal(outputs), None if loss is None else torch.as_tensor(loss).detach()
 
     def gradients(self) -> dict[str, torch.Tensor]:
         """Gradients that the optimizer used first for each parameter, where they were kept; else the present ones."""

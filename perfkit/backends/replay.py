@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from perfkit import ranges
-from perfkit.workloads import forms
+from perfkit.workloads import batch_formats
 
 if TYPE_CHECKING:
     import torch
@@ -79,8 +79,8 @@ class Replay:
         Raises `NotCaptured` where `run` cannot be captured; no later step is ready then.
         """
         self._graphs = self._graphs or self._make()
-        tensors = iter(self._graphs.inputs([tensor for _, tensor in forms.tensors(batch)]))
-        given = forms.mapped(batch, lambda _: next(tensors))
+        tensors = iter(self._graphs.inputs([tensor for _, tensor in batch_formats.tensors(batch)]))
+        given = batch_formats.mapped(batch, lambda _: next(tensors))
         try:
             result, gradients = self._graphs.run(part, lambda: (run(given), [p.grad for p in self._parameters]))
         except RuntimeError as error:  # of PyTorch, for want of memory too
@@ -155,7 +155,7 @@ def _cause(error: BaseException) -> str:
 
 
 def _form(batch: Any) -> str:
-    return repr(forms.mapped(batch, lambda tensor: (tuple(tensor.shape), tensor.dtype)))
+    return repr(batch_formats.mapped(batch, lambda tensor: (tuple(tensor.shape), tensor.dtype)))
 
 
 def _graphs() -> Graphs:

@@ -1,4 +1,4 @@
-"""An operation of the kernel catalog as a subject: as models write it, PyTorch's own operator, every implementation."""
+"""Benchmark of an operation of the kernel catalog: as models write it, PyTorch's own, every implementation."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from perfkit.bench import as_written, pytorch, sizes
-from perfkit.bench.subject import PYTORCH, Outputs, Prepared, Subject, Way
+from perfkit.bench import sizes
+from perfkit.bench.benchmark import PYTORCH, Benchmark, Outputs, Prepared, Way
 from perfkit.bench.torch_ways import ROUNDING, named, torch_way
 from perfkit.cost.model import Call, Cost, TensorSpec
+from perfkit.kernels import replaced
 from perfkit.kernels.checking import as_tuple, poisoned_launch
 from perfkit.kernels.declare import Family, Implementation, Operation
 from perfkit.kernels.dispatch import Kernel
@@ -25,14 +26,14 @@ from perfkit.kernels.selection import use_version
 Scalars = tuple[int | float, ...]
 
 
-def subject(family: Family, operation: Operation, device: str, blocks: bool) -> Subject:
+def benchmark(family: Family, operation: Operation, device: str, blocks: bool) -> Benchmark:
     """`operation` with its ways on `device`; with `blocks`, a variant for each block size an implementation offers."""
     names = tuple(inspect.signature(operation.inputs).parameters)[1:]
     fallback = operation.cases[-1]
     suited = [i for i in operation.implementations if _runs_on(i, device)]
     ordered = sorted(suited, key=lambda i: (i.language, i.version))
     results = operation.signature.results
-    return Subject(
+    return Benchmark(
         name=operation.name,
         formula=operation.formula,
         sizes=names,
@@ -74,20 +75,20 @@ def spec(argument: Any) -> Any:
 
 def pytorch_way(operation: Operation) -> Way:
     """PyTorch's own operator; the reference in the working precision where that is one already."""
-    own = pytorch.OWN.get(operation.name)
+    own = replaced.own(operation)
     text = "PyTorch's own operator" if own else "PyTorch, as a model would write it"
     return _called_way(PYTORCH, operation, own or (lambda *arguments: lambda: operation.reference(*arguments)), text)
 
 
 def naive_ways(operation: Operation) -> list[Way]:
     """The operation as models write it, where that is not PyTorch's own operator."""
-    written = as_written.NAIVE.get(operation.name)
+    written = replaced.naive(operation)
     return [_called_way("naive", operation, written, "PyTorch, as models write it")] if written else []
 
 
-def _called_way(name: str, operation: Operation, made: Callable[..., pytorch.Call], text: str) -> Way:
+def _called_way(name: str, operation: Operation, made: Callable[..., replaced.Call], text: str) -> Way:
     """`made(*arguments)` gives the call to time, and what it returns is checked."""
-    names = pytorch.RESULTS.get(operation.name, operation.signature.results)
+    names = replaced.results(operation)
 
     def prepare(arguments: Sequence[Any], dtype: str) -> list[Prepared]:
         return [Prepared(made(*arguments), lambda: named(names, made(*arguments)()))]

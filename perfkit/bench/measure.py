@@ -32,7 +32,7 @@ MOST_SAMPLES = 200
 A_TURN = 3  # samples of one way before the next has its turn
 
 
-class Clock(ABC):
+class CallTimer(ABC):
     """Times calls on one device."""
 
     @abstractmethod
@@ -44,7 +44,7 @@ class Clock(ABC):
         """ns of one call, with its data in none of the caches."""
 
 
-class CpuClock(Clock):
+class CpuClock(CallTimer):
     """Wall time; `cache_bytes` is the size of the last cache."""
 
     def __init__(self, cache_bytes: float, clock: Callable[[], int] = time.perf_counter_ns) -> None:
@@ -73,7 +73,7 @@ class CpuClock(Clock):
         return float(self._clock() - start)
 
 
-class CudaClock(Clock):
+class CudaClock(CallTimer):
     """GPU time between events on the current stream of `device`."""
 
     WAIT_CYCLES = 1_000_000  # about half a millisecond: longer than Python takes to launch
@@ -106,19 +106,19 @@ class CudaClock(Clock):
             return float(start.elapsed_time(end)) * 1e6 / calls
 
 
-def clock_for(device: str, cache_bytes: float) -> Clock:
+def clock_for(device: str, cache_bytes: float) -> CallTimer:
     """The clock of "cpu" or "cuda:N"."""
     return CudaClock(device, cache_bytes) if device.startswith("cuda") else CpuClock(cache_bytes)
 
 
-def repetitions(clock: Clock, call: Call) -> int:
+def repetitions(clock: CallTimer, call: Call) -> int:
     """Return the number of calls in one warm sample, so that it lasts long enough for the clock."""
     once = min(clock.warm(call, 1) for _ in range(2))
     return max(1, min(MOST_CALLS, int(LEAST_NS / max(once, 1.0))))
 
 
 def in_turns(
-    clock: Clock,
+    clock: CallTimer,
     calls: Sequence[Call],
     repeats: Sequence[int],
     cache: str,

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from perfkit.bench.catalog import subject as catalog_subject
-from perfkit.bench.subject import Subject
+from perfkit.bench.benchmark import Benchmark
+from perfkit.bench.catalog import benchmark as catalog_subject
 from perfkit.bench.torch_ways import named, torch_way
 from perfkit.cost.model import ITEM_BYTES, Cost
 from perfkit.kernels.checking import Inputs
@@ -26,7 +26,7 @@ _OF_CATALOG = {"gelu": "gelu_forward", "softmax": "softmax_forward"}
 TOLERANCE = {"fp32": 1e-5, "tf32": 5e-3, "bf16": 2e-2}
 
 
-def plain(name: str, device: str, blocks: bool, extra_dirs: Sequence[str] = ()) -> Subject:
+def plain(name: str, device: str, blocks: bool, extra_dirs: Sequence[str] = ()) -> Benchmark:
     """The plain operation called `name`, one of `NAMES`."""
     if name in _OF_CATALOG:
         return _five_ways(name, device, blocks, extra_dirs)
@@ -49,7 +49,7 @@ def naive_cdist(a: Tensor, b: Tensor) -> Tensor:
     return (a.unsqueeze(1) - b.unsqueeze(0)).square().sum(dim=-1).sqrt()
 
 
-def _five_ways(name: str, device: str, blocks: bool, extra_dirs: Sequence[str]) -> Subject:
+def _five_ways(name: str, device: str, blocks: bool, extra_dirs: Sequence[str]) -> Benchmark:
     family, operation = next((f, o) for f in catalog(extra_dirs) for o in f.operations if o.name == _OF_CATALOG[name])
     base = catalog_subject(family, operation, device, blocks)
     naive = {"gelu": naive_gelu, "softmax": naive_softmax}[name]
@@ -64,7 +64,7 @@ def _five_ways(name: str, device: str, blocks: bool, extra_dirs: Sequence[str]) 
     return replace(base, name=name, ways=ways)
 
 
-def _matmul() -> Subject:
+def _matmul() -> Benchmark:
     def inputs(make: Inputs, M: int, N: int, K: int) -> tuple[Tensor, Tensor]:
         return make.normal(M, K), make.normal(K, N)
 
@@ -76,7 +76,7 @@ def _matmul() -> Subject:
         item = ITEM_BYTES[name_of(a.dtype)]
         return Cost(flop, a.nbytes + b.nbytes, a.shape[0] * b.shape[1] * item)
 
-    return Subject(
+    return Benchmark(
         name="matmul",
         formula="C[m,n] = Σ over k of A[m,k]·B[k,n]",
         sizes=("M", "N", "K"),
@@ -96,7 +96,7 @@ def _tf32(a: Tensor) -> bool:
     return a.is_cuda and a.dtype == torch.float32 and torch.get_float32_matmul_precision() != "highest"
 
 
-def _cdist() -> Subject:
+def _cdist() -> Benchmark:
     def inputs(make: Inputs, N: int, M: int, D: int) -> tuple[Tensor, Tensor]:
         return make.normal(N, D), make.normal(M, D)
 
@@ -107,7 +107,7 @@ def _cdist() -> Subject:
         flop = {f"matrix_{precision}": 2.0 * pairs * a.shape[1], f"vector_{precision}": 4.0 * pairs}
         return Cost(flop, a.nbytes + b.nbytes, pairs * ITEM_BYTES[precision])
 
-    return Subject(
+    return Benchmark(
         name="cdist",
         formula="d[n,m] = √ Σ over i of (a[n,i] − b[m,i])²",
         sizes=("N", "M", "D"),

@@ -33,7 +33,7 @@ class Error(msgspec.Struct, frozen=True):
     allowed: float
 
 
-class Row(msgspec.Struct, kw_only=True):
+class BenchRow(msgspec.Struct, kw_only=True):
     """One way at one point. Only a way that is `ok` or `unchecked` has timings; `speedup` is PyTorch's time over its
     own, `of_trace` that of the trace, of an operator recorded on this device."""
 
@@ -66,7 +66,7 @@ class Roof(msgspec.Struct, frozen=True, kw_only=True):
     ceiling: str
 
 
-class Point(msgspec.Struct, kw_only=True):
+class BenchPoint(msgspec.Struct, kw_only=True):
     """One set of sizes and one precision: the work, the roofs, and a row for each way."""
 
     sizes: dict[str, int]
@@ -74,7 +74,7 @@ class Point(msgspec.Struct, kw_only=True):
     bytes: float | None
     flop: dict[str, float]
     roofs: dict[str, Roof] = {}  # by cache state
-    rows: list[Row] = []
+    rows: list[BenchRow] = []
 
     @property
     def title(self) -> str:
@@ -102,7 +102,7 @@ class RecordedArgument(msgspec.Struct, frozen=True):
     filled: str
 
 
-class Recorded(msgspec.Struct, kw_only=True):
+class RecordedCalls(msgspec.Struct, kw_only=True):
     """Calls in a trace that were run again: the time of one in ns there, the arguments, and what was not recorded.
 
     `comparable`: recorded on the very device of this benchmark. `kernels` are names, the longest first; `others` is the
@@ -134,14 +134,14 @@ class Bench(msgspec.Struct, kw_only=True):
     device_name: str
     threads: int
     seed: int
-    points: list[Point] = []
+    points: list[BenchPoint] = []
     sweep: str = ""  # the size that the points differ in
     scaling: list[Scaling] = []
     notes: list[str] = []
     environment: dict[str, str] = {}
-    recorded: Recorded | None = None  # of an operator of a trace
+    recorded: RecordedCalls | None = None  # of an operator of a trace
 
     @property
-    def wrong(self) -> list[tuple[Point, Row]]:
+    def wrong(self) -> list[tuple[BenchPoint, BenchRow]]:
         """Ways that were checked and are wrong, or failed."""
         return [(p, r) for p in self.points for r in p.rows if r.status in (WRONG, FAILED)]

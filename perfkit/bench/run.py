@@ -12,8 +12,8 @@ from typing import Any
 import torch
 
 from perfkit.bench import measure, results
-from perfkit.bench.results import COLD, WARM, Bench, Error, Point, Roof, Row, Timing
-from perfkit.bench.subject import PYTORCH, Outputs, Prepared, Subject, Way
+from perfkit.bench.benchmark import PYTORCH, Benchmark, Outputs, Prepared, Way
+from perfkit.bench.results import COLD, WARM, Bench, BenchPoint, BenchRow, Error, Roof, Timing
 from perfkit.cost.model import Cost
 from perfkit.errors import PerfkitError, RunFailed, Unavailable, UsageError
 from perfkit.hardware.ceilings import Ceilings
@@ -27,7 +27,7 @@ _CHANGING = 20  # calls in a row of what changes its arguments: numbers must not
 
 
 @dataclass(frozen=True)
-class Options:
+class BenchOptions:
     """How to measure: on which `device`, seconds a way and cache state, which cache states, and the inputs' seed."""
 
     device: str
@@ -37,23 +37,23 @@ class Options:
 
 
 def bench(
-    subject: Subject,
+    benchmark: Benchmark,
     ways: Sequence[Way],
     sizes: Sequence[Mapping[str, int]],
     dtypes: Sequence[str],
-    options: Options,
+    options: BenchOptions,
     ceilings: Ceilings | None = None,
     progress: Progress = lambda who, what: None,
 ) -> Bench:
-    """Check and time `ways` of `subject` at all `sizes` in all `dtypes`.
+    """Check and time `ways` of `benchmark` at all `sizes` in all `dtypes`.
 
     A way that cannot run, or is wrong, is a row that says so. Without `ceilings`, efficiencies are unknown.
     """
     mkl.choose_vector_functions()
     clock = measure.clock_for(options.device, last_cache(ceilings))
     found = Bench(
-        operation=subject.name,
-        formula=subject.formula,
+        operation=benchmark.name,
+        formula=benchmark.formula,
         device=options.device,
         device_name=ceilings.device_name if ceilings else "",
         threads=torch.get_num_threads(),
@@ -62,10 +62,10 @@ def bench(
     with torch.no_grad():
         for dtype in dtypes:
             for some in sizes:
-                point = Point(sizes=dict(some), dtype=dtype, bytes=None, flop={})
+                point = BenchPoint(sizes=dict(some), dtype=dtype, bytes=None, flop={})
                 found.points.append(point)
                 with _precision(dtype):
-                    _measure(subject, ways, point, options, clock, ceilings, progress)
+                    _measure(benchmark, ways, point, options, clock, ceilings, progress)
                 gc.collect()
     return found
 
@@ -106,7 +106,7 @@ def _precision(dtype: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _sentence(subject: Subject, point: Point) -> Iterator[None]:
+def _sentence(benchmark: Benchmark, point: BenchPoint) -> Iterator[None]:
     """Return PyTorch's complaint about sizes that do not fit, in memory or together, as a sentence."""
     try:
         yield
@@ -116,31 +116,31 @@ def _sentence(subject: Subject, point: Point) -> Iterator[None]:
         first = next(iter(str(error).strip().splitlines()), type(error).__name__)
         if isinstance(error, MemoryError | torch.OutOfMemoryError) or "memory" in first:
             hint = "Give smaller --sizes."
-            raise RunFailed(f"{subject.name} at {point.title} does not fit into memory.", hint) from error
+            raise RunFailed(f"{benchmark.name} at {point.title} does not fit into memory.", hint) from error
         raise UsageError(
-            f"{subject.name} cannot be computed at {point.title}: {first}.", "Give other --sizes."
+            f"{benchmark.name} cannot be computed at {point.title}: {first}.", "Give other --sizes."
         ) from error
 
 
 def _measure(
-    subject: Subject, ways: Sequence[Way], point: Point, options: Options, clock: measure.Clock,
+    benchmark: Benchmark, ways: Sequence[Way], point: BenchPoint, options: BenchOptions, clock: measure.CallTimer,
     ceilings: Ceilings | None, progress: Progress,
 ) -> None:  # fmt: skip
     progress(point.title, "making inputs")
-    if point.dtype not in subject.tolerance:
-        known = ", ".join(subject.tolerance)
-        raise UsageError(f"{subject.name} is not computed in {point.dtype}.", f"Precisions: {known}.")
+    if point.dtype not in benchmark.tolerance:
+        known = ", ".join(benchmark.tolerance)
+        raise UsageError(f"{benchmark.name} is not computed in {point.dtype}.", f"Precisions: {known}.")
     kind = INPUT_DTYPES.get(point.dtype, point.dtype)
-    with _sentence(subject, point):
-        arguments = subject.arguments(kind, options.seed, point.sizes, options.device)
-        cost = subject.cost(arguments)
-        expected = subject.reference(*map(to_fp64, arguments))
+    with _sentence(benchmark, point):
+        arguments = benchmark.arguments(kind, options.seed, point.sizes, options.device)
+        cost = benchmark.cost(arguments)
+        expected = benchmark.reference(*map(to_fp64, arguments))
     if cost:
         point.bytes, point.flop = cost.bytes, dict(cost.flop)
-    found: list[tuple[Row, Prepared | None]] = []
+    found: list[tuple[BenchRow, Prepared | None]] = []
     for way in ways:
         progress(point.title, f"checking · {way.name}")
-        allowed = subject.tolerance[point.dtype] * subject.growth(point.sizes) * way.tolerance_factor
+        allowed = benchmark.tolerance[point.dtype] * benchmark.growth(point.sizes) * way.tolerance_factor
         found += checked(way, arguments, kind, expected, allowed)
     del expected
     point.rows += [row for row, _ in found]
@@ -148,19 +148,19 @@ def _measure(
     right = (results.OK, results.UNCHECKED)
     ready = [(row, prepared) for row, prepared in found if row.status in right and prepared]
     if ceilings and cost:
-        point.roofs = {cache: roof(cost, cache, ceilings, subject.in_place) for cache in options.caches}
+        point.roofs = {cache: roof(cost, cache, ceilings, benchmark.in_place) for cache in options.caches}
     for cache in options.caches:
         progress(point.title, f"timing, {cache} · {len(ready)} ways")
-        with _sentence(subject, point):
+        with _sentence(benchmark, point):
             _time(ready, point, cache, options, clock)
     _compare(point)
 
 
 def checked(
     way: Way, arguments: Sequence[Any], dtype: str, expected: Outputs, allowed: float
-) -> Iterator[tuple[Row, Prepared | None]]:
+) -> Iterator[tuple[BenchRow, Prepared | None]]:
     """A row for each variant of `way`: right, wrong, failed or not available, with the prepared calls."""
-    row = Row(way=way.name, text=way.text)
+    row = BenchRow(way=way.name, text=way.text)
     try:
         variants = way.prepare(arguments, dtype)
     except PerfkitError as error:
@@ -172,7 +172,7 @@ def checked(
         yield _failed(row, error), None
         return
     for prepared in variants:
-        row = Row(way=way.name, text=way.text, parameters=dict(prepared.parameters))
+        row = BenchRow(way=way.name, text=way.text, parameters=dict(prepared.parameters))
         try:
             row.errors = _errors(_poisoned(prepared, expected), expected, allowed)
         except Exception as error:
@@ -182,7 +182,7 @@ def checked(
         yield row, prepared
 
 
-def _judge(rows: Sequence[Row]) -> None:
+def _judge(rows: Sequence[BenchRow]) -> None:
     """Mark wrong ways. One may be as far off as PyTorch's own operator, where that one is right."""
     beside = {
         e.output: e.error
@@ -219,7 +219,7 @@ def _errors(got: Outputs, expected: Outputs, allowed: float) -> list[Error]:
     return found
 
 
-def _failed(row: Row, error: Exception) -> Row:
+def _failed(row: BenchRow, error: Exception) -> BenchRow:
     first = next(iter(str(error).strip().splitlines()), "")
     row.status = results.FAILED
     row.reason = str(error) if isinstance(error, PerfkitError) else f"{type(error).__name__}: {first}"
@@ -231,7 +231,11 @@ def _number(error: float | None) -> str:
 
 
 def _time(
-    ready: Sequence[tuple[Row, Prepared]], point: Point, cache: str, options: Options, clock: measure.Clock
+    ready: Sequence[tuple[BenchRow, Prepared]],
+    point: BenchPoint,
+    cache: str,
+    options: BenchOptions,
+    clock: measure.CallTimer,
 ) -> None:
     calls = [prepared.call for _, prepared in ready]
     resets = [prepared.reset for _, prepared in ready]
@@ -273,7 +277,7 @@ def roof(cost: Cost, cache: str, ceilings: Ceilings, in_place: bool) -> Roof:
     return max(candidates, key=lambda r: r.ns)
 
 
-def _compare(point: Point) -> None:
+def _compare(point: BenchPoint) -> None:
     """Each way's speed-up over PyTorch's own, by the first cache state that was timed."""
     own = next((row for row in point.rows if row.way == PYTORCH and (row.warm or row.cold)), None)
     for row in point.rows if own else ():

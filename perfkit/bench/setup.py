@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from perfkit.bench import sizes as size_texts
-from perfkit.bench.catalog import subject
+from perfkit.bench.benchmark import Benchmark, Way
+from perfkit.bench.catalog import benchmark
 from perfkit.bench.plain import NAMES, plain
 from perfkit.bench.results import COLD, WARM, Bench
-from perfkit.bench.run import Options, Progress, bench, fit
-from perfkit.bench.subject import Subject, Way
+from perfkit.bench.run import BenchOptions, Progress, bench, fit
 from perfkit.errors import Unavailable, UsageError
 from perfkit.hardware.access import no_gpu
 from perfkit.hardware.ceilings import Ceilings
@@ -24,7 +24,7 @@ _VERSIONS = ("torch", "triton")
 
 
 @dataclass(frozen=True)
-class Plan:
+class BenchPlan:
     """The ways and sizes to run; `changed` names the sizes that a sweep changes together."""
 
     ways: tuple[Way, ...]
@@ -37,7 +37,7 @@ def names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
-def options(device: str, seconds: float, cache: str, seed: int | None) -> Options:
+def options(device: str, seconds: float, cache: str, seed: int | None) -> BenchOptions:
     """Checked options. Raises `UsageError` for an invalid value, `Unavailable` for a missing device."""
     if cache not in CACHES:
         raise UsageError(f"--cache {cache}: the cache states are {', '.join(CACHES)}.")
@@ -52,10 +52,10 @@ def options(device: str, seconds: float, cache: str, seed: int | None) -> Option
         if int(full.split(":")[1]) >= torch.cuda.device_count():
             raise Unavailable(f"--device {device}: no such GPU.", "`perfkit doctor` says more.")
         torch.cuda.set_device(full)
-    return Options(full, seconds, CACHES[cache], secrets.randbits(31) if seed is None else seed)
+    return BenchOptions(full, seconds, CACHES[cache], secrets.randbits(31) if seed is None else seed)
 
 
-def subjects(name: str, device: str, blocks: bool, extra_dirs: Sequence[str]) -> list[Subject]:
+def benchmarks(name: str, device: str, blocks: bool, extra_dirs: Sequence[str]) -> list[Benchmark]:
     """The plain operation, the catalog's operation, or all operations of the family called `name`.
 
     Raises `UsageError` for an unknown name.
@@ -64,7 +64,7 @@ def subjects(name: str, device: str, blocks: bool, extra_dirs: Sequence[str]) ->
         return [plain(name, device, blocks, extra_dirs)]
     families = catalog(extra_dirs)
     short = name.removeprefix("perfkit::")
-    found = [subject(f, o, device, blocks) for f in families for o in f.operations if short in (o.name, f.name)]
+    found = [benchmark(f, o, device, blocks) for f in families for o in f.operations if short in (o.name, f.name)]
     if not found:
         operations = {o.name for f in families for o in f.operations}
         known = ", ".join(sorted({*NAMES, *(f.name for f in families), *operations}))
@@ -72,48 +72,53 @@ def subjects(name: str, device: str, blocks: bool, extra_dirs: Sequence[str]) ->
     return found
 
 
-def chosen_ways(subject: Subject, implementations: Sequence[str], languages: Sequence[str]) -> tuple[Way, ...]:
+def chosen_ways(benchmark: Benchmark, implementations: Sequence[str], languages: Sequence[str]) -> tuple[Way, ...]:
     """The ways asked for; all but the optional ones when nothing is. PyTorch's own is always among them.
 
     An implementation is a way's name (`c:2`, `pytorch`) or a language, which names its fastest version. Raises
     `UsageError` for one that there is not.
     """
     if not implementations and not languages:
-        return tuple(way for way in subject.ways if not way.optional)
+        return tuple(way for way in benchmark.ways if not way.optional)
     wanted = set()
     for asked in implementations:
-        matching = [w.name for w in subject.ways if asked in (w.name, w.language)]
+        matching = [w.name for w in benchmark.ways if asked in (w.name, w.language)]
         if not matching:
-            raise _no_way(subject, asked)
+            raise _no_way(benchmark, asked)
         wanted.add(matching[-1])
     for asked in languages:
-        of_language = {w.name for w in subject.ways if w.language == asked}
+        of_language = {w.name for w in benchmark.ways if w.language == asked}
         if not of_language:
-            raise _no_way(subject, asked)
+            raise _no_way(benchmark, asked)
         wanted |= of_language
-    return tuple(w for w in subject.ways if w.name in wanted or w.name == "pytorch")
+    return tuple(w for w in benchmark.ways if w.name in wanted or w.name == "pytorch")
 
 
-def _no_way(subject: Subject, asked: str) -> UsageError:
-    known = ", ".join(way.name for way in subject.ways)
-    return UsageError(f"{subject.name} has no implementation {asked!r} on this device.", f"It has {known}.")
+def _no_way(benchmark: Benchmark, asked: str) -> UsageError:
+    known = ", ".join(way.name for way in benchmark.ways)
+    return UsageError(f"{benchmark.name} has no implementation {asked!r} on this device.", f"It has {known}.")
 
 
 def plan(
-    chosen: Subject, sizes: str, sweep: str, implementations: Sequence[str], languages: Sequence[str], device: str
-) -> Plan:
+    chosen: Benchmark, sizes: str, sweep: str, implementations: Sequence[str], languages: Sequence[str], device: str
+) -> BenchPlan:
     """Return the parts of `chosen` to run. Raises `UsageError` for a size or an implementation that it does not
     have."""
     given = {**chosen.defaults(device), **size_texts.parse(sizes, chosen.sizes)}
     ways = chosen_ways(chosen, implementations, languages)
     if not sweep:
-        return Plan(ways, (given,))
+        return BenchPlan(ways, (given,))
     changed, values = size_texts.parse_sweep(sweep, chosen.sizes)
-    return Plan(ways, tuple({**given, **dict.fromkeys(changed, value)} for value in values), changed)
+    return BenchPlan(ways, tuple({**given, **dict.fromkeys(changed, value)} for value in values), changed)
 
 
 def run(
-    chosen: Subject, planned: Plan, dtypes: Sequence[str], options: Options, ceilings: Ceilings | None, say: Progress
+    chosen: Benchmark,
+    planned: BenchPlan,
+    dtypes: Sequence[str],
+    options: BenchOptions,
+    ceilings: Ceilings | None,
+    say: Progress,
 ) -> Bench:
     """The benchmark, with the fit of its sweep and what stands about the machine."""
     load = load_a_core()

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from perfkit.bench.subject import Outputs, Prepared, Way
+from perfkit.bench.benchmark import Outputs, Prepared, Way
 from perfkit.errors import Unavailable
 from perfkit.kernels.checking import as_tuple
 

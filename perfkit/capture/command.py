@@ -33,7 +33,7 @@ class Captured:
 
 def capture(
     tool: str,
-    options: ncu.Options | nsys.Options,
+    options: ncu.NcuOptions | nsys.NsysOptions,
     program: Sequence[str],
     out: Path,
     show: Show,
@@ -50,20 +50,21 @@ def capture(
         raise problem
     check_program(program)
     _check_folder(out)
-    if isinstance(options, ncu.Options) and access.closed_devices():
+    if isinstance(options, ncu.NcuOptions) and access.closed_devices():
         raise access.no_gpu(f"--tool {tool}")
     show(f"starting {tool}")
-    if isinstance(options, ncu.Options):
+    if isinstance(options, ncu.NcuOptions):
         return _by_ncu(options, program, out, show, output, limit_s)
     return _by_nsys(options, program, out, show, output, limit_s)
 
 
 def _by_ncu(
-    options: ncu.Options, program: Sequence[str], out: Path, show: Show, output: Show, limit_s: float | None
+    options: ncu.NcuOptions, program: Sequence[str], out: Path, show: Show, output: Show, limit_s: float | None
 ) -> Captured:
     from perfkit import readers
+    from perfkit.readers.formats.ncu import FORMAT
 
-    progress = ncu.Progress(show)
+    progress = ncu.NcuProgress(show)
     with _unfinished(out) as report:
         ended = follow(ncu.command(options, report, program), ncu.is_own, progress, output, None, limit_s)
         problem = ncu.failure(ended, report, options, limit_s)
@@ -71,7 +72,7 @@ def _by_ncu(
             raise _renamed(problem, report, out)
         show("reading the report")
         try:
-            table = readers.tables_of(readers.read(report))["profile"]
+            table = FORMAT.described(readers.tables_of(readers.read(report))["profile"], out)
         except PerfkitError as error:
             raise _renamed(problem or error, report, out) from error
         report.replace(out)
@@ -84,13 +85,14 @@ def _by_ncu(
 
 
 def _by_nsys(
-    options: nsys.Options, program: Sequence[str], out: Path, show: Show, output: Show, limit_s: float | None
+    options: nsys.NsysOptions, program: Sequence[str], out: Path, show: Show, output: Show, limit_s: float | None
 ) -> Captured:
+    from perfkit.readers.formats.nsys import FORMAT
     from perfkit.readers.nsys.capture import read_export
 
     with _unfinished(out) as report:
         command = nsys.command(options, report, program)
-        ended = follow(command, nsys.is_own, nsys.Progress(show), output, nsys.environment(options), limit_s)
+        ended = follow(command, nsys.is_own, nsys.NsysProgress(show), output, nsys.environment(options), limit_s)
         problem = nsys.failure(ended, report, options, limit_s)
         export = nsys.export_of(report)
         for kept in (report, report.with_suffix(nsys.RAW)):
@@ -100,7 +102,7 @@ def _by_nsys(
             raise _renamed(problem, report, out)
         show("reading the export")
         try:
-            table = read_export(export)
+            table = FORMAT.described(read_export(export), nsys.export_of(out))
         except PerfkitError as error:
             raise _renamed(problem or error, report, out) from error
         export.replace(nsys.export_of(out))

@@ -25,10 +25,10 @@ LOG = "ncu.txt"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class CounterPlan:
     """The request to ncu, and the time limit of the second run (s; None: no limit)."""
 
-    ncu: ncu.Options = field(default_factory=lambda: ncu.Options(profiler_api=True))
+    ncu: ncu.NcuOptions = field(default_factory=lambda: ncu.NcuOptions(profiler_api=True))
     limit_s: float | None = None
 
 
@@ -39,7 +39,7 @@ def impossible() -> PerfkitError | None:
 
 
 def add(
-    plan: Plan,
+    plan: CounterPlan,
     command: Sequence[str],
     order: Order,
     records: Sequence[BackendRun],
@@ -68,10 +68,12 @@ def add(
     record.nsight = joining.COUNTERS
 
 
-def _counted(plan: Plan, command: Sequence[str], order: Order, own: Path, show: joining.Show) -> joining.KernelTable:
+def _counted(
+    plan: CounterPlan, command: Sequence[str], order: Order, own: Path, show: joining.Show
+) -> joining.KernelTable:
     show("the program runs a second time, under ncu, until one step is counted")
     report = own / joining.COUNTERS
-    progress = ncu.Progress(show, joining.kernels_a_step(own / KERNELS))
+    progress = ncu.NcuProgress(show, joining.kernels_a_step(own / KERNELS))
     with (
         tempfile.TemporaryDirectory(prefix="perfkit-program-") as scratch,
         open(own / LOG, "w", encoding="utf-8") as log,

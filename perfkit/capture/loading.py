@@ -8,8 +8,8 @@ from typing import Any
 
 from perfkit.capture.agent.order import LOADING, WORKER
 from perfkit.hardware.cpu import read_cpu
-from perfkit.readers.kineto.lines.facts import code_of, short, shown
-from perfkit.readers.kineto.lines.stacks import Frame
+from perfkit.readers.kineto.lines.line_times import code_of, short, shown
+from perfkit.readers.kineto.lines.stacks import SourceFrame
 
 
 def loading(folder: Path, steps: int) -> list[dict[str, Any]]:
@@ -40,7 +40,7 @@ def _worker(folder: Path, process: str, number: int, begin: float) -> dict[str, 
     except (OSError, ValueError):
         return None
     batches = [[started - begin, ended - begin, *more] for started, ended, *more in noted["batches"]]
-    frames = [Frame(file, line, function, True) for file, line, function, _, _ in noted["lines"]]
+    frames = [SourceFrame(file, line, function, True) for file, line, function, _, _ in noted["lines"]]
     places = zip(frames, short(frames), noted["lines"], strict=True)
     lines = [
         {"file": path.file, "line": path.line, "function": path.function, "code": code_of(frame)}

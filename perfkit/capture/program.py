@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import perfkit
 from perfkit.capture import counted, failures, folders, launched, loading, packing
-from perfkit.capture.agent.order import CUT, LINES, STARTED, TRACE, Order, Result, captures, read_results
+from perfkit.capture.agent.order import CUT, LINES, STARTED, TRACE, Order, ProcessResult, captures, read_results
 from perfkit.cost import TensorSpec
 from perfkit.errors import PerfkitError, RunFailed
 from perfkit.hardware import identity, store
@@ -34,7 +34,7 @@ from perfkit.run_folder import (
     write_manifest,
     write_whole,
 )
-from perfkit.tree.shares import CallSite, Member, Work
+from perfkit.tree.shares import CallSite, OperatorShare, Work
 
 if TYPE_CHECKING:
     from perfkit.table import KernelTable
@@ -50,7 +50,7 @@ Progress = Callable[[str, str], None]
 
 
 @dataclass(frozen=True)
-class Program:
+class CapturedProgram:
     """A program to capture into the run folder `out`, as backend `name`."""
 
     command: Sequence[str]
@@ -58,10 +58,10 @@ class Program:
     out: Path
     name: str = BACKEND
     overwrite: bool = False
-    counters: counted.Plan | None = None  # of a second run under ncu
+    counters: counted.CounterPlan | None = None  # of a second run under ncu
 
 
-def capture(program: Program, progress: Progress) -> tuple[int, PerfkitError | None]:
+def capture(program: CapturedProgram, progress: Progress) -> tuple[int, PerfkitError | None]:
     """Run the program, and make the run folder of what was recorded; its exit code, and why there is no run folder.
 
     Raises `UsageError` for a program that cannot be run, or a folder that cannot be written, `Unavailable` where it is
@@ -92,7 +92,7 @@ def capture(program: Program, progress: Progress) -> tuple[int, PerfkitError | N
 
 def assemble(
     folder: Path,
-    results: Sequence[tuple[Path, Result]],
+    results: Sequence[tuple[Path, ProcessResult]],
     name: str,
     command: Sequence[str],
     progress: Progress,
@@ -129,7 +129,7 @@ def assemble(
     write_manifest(folder, manifest)
 
 
-def names(name: str, results: Sequence[Result]) -> list[str]:
+def names(name: str, results: Sequence[ProcessResult]) -> list[str]:
     """The name of each process that recorded: by its rank, else by its number, where there are several."""
     found: list[str] = []
     for number, result in enumerate(results, 1):
@@ -139,7 +139,7 @@ def names(name: str, results: Sequence[Result]) -> list[str]:
     return found
 
 
-def _counted(program: Program, folder: Path, progress: Progress, records: list[BackendRun]) -> list[str]:
+def _counted(program: CapturedProgram, folder: Path, progress: Progress, records: list[BackendRun]) -> list[str]:
     """Add the counters of a second run; return why they are missing."""
     assert program.counters is not None
     show = partial(progress, records[0].name)
@@ -150,7 +150,7 @@ def _counted(program: Program, folder: Path, progress: Progress, records: list[B
     return []
 
 
-def _why_nothing(results: Sequence[Result]) -> tuple[str, str]:
+def _why_nothing(results: Sequence[ProcessResult]) -> tuple[str, str]:
     """Why no process recorded anything, and what to do."""
     failed = max((one for one in results if one.problem), key=lambda one: one.found, default=None)
     if failed is None:
@@ -164,7 +164,7 @@ def _why_nothing(results: Sequence[Result]) -> tuple[str, str]:
     return f"Nothing was recorded. {failed.problem}", "Record the whole program as one step: --whole."
 
 
-def _record(name: str, plain: Path, result: Result, folder: Path) -> BackendRun:
+def _record(name: str, plain: Path, result: ProcessResult, folder: Path) -> BackendRun:
     own = folder / name
     own.mkdir()
     record = BackendRun(
@@ -205,7 +205,7 @@ def _record(name: str, plain: Path, result: Result, folder: Path) -> BackendRun:
     return record
 
 
-def _table(trace: Path, result: Result, plain: Path) -> KernelTable:
+def _table(trace: Path, result: ProcessResult, plain: Path) -> KernelTable:
     """The kernel table of `trace`; `plain` is the folder in which the process left what else it recorded."""
     from perfkit import kernels
     from perfkit.capture.agent.recording import own_costs
@@ -244,10 +244,10 @@ def multiplied_in(table: KernelTable) -> str:
 def _site(name: str, line: int, members: list[list[Any]], work: list[Any] | None, source: str = "") -> CallSite:
     """A call site out of JSON."""
     done = Work(*work) if work is not None else None
-    return CallSite(name, line, tuple(Member(*one) for one in members), done, source)
+    return CallSite(name, line, tuple(OperatorShare(*one) for one in members), done, source)
 
 
-def _ceilings(result: Result, folder: Path, progress: Progress) -> tuple[str, list[str]]:
+def _ceilings(result: ProcessResult, folder: Path, progress: Progress) -> tuple[str, list[str]]:
     """Write the ceilings of the program's device into `folder`, those of a CPU with as many threads as the program has;
     return their fingerprint, or why they are missing."""
     count = result.threads.get("count") if result.device == "cpu" else None
@@ -262,7 +262,7 @@ def _ceilings(result: Result, folder: Path, progress: Progress) -> tuple[str, li
     return ceilings.fingerprint, []
 
 
-def _settings(result: Result, command: Sequence[str]) -> Settings:
+def _settings(result: ProcessResult, command: Sequence[str]) -> Settings:
     dtype = "tf32" if result.tf32 and result.dtype == "fp32" else result.dtype
     return Settings(
         workload=title_of(command),
@@ -278,7 +278,7 @@ def _settings(result: Result, command: Sequence[str]) -> Settings:
     )
 
 
-def _facts(result: Result, command: Sequence[str]) -> WorkloadFacts:
+def _facts(result: ProcessResult, command: Sequence[str]) -> WorkloadFacts:
     return WorkloadFacts(
         title=title_of(command),
         parameters=result.parameters,

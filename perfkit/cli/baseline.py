@@ -109,7 +109,7 @@ def history(
 
     A step is where the values before and after differ by rank, at 5 % corrected for the places tried, and by 2 %.
     """
-    from perfkit.cli.parts.output import Wanted, json_of, put
+    from perfkit.cli.parts.output import Destination, json_of, put
     from perfkit.compare import baselines, history
     from perfkit.errors import InputError
     from perfkit.render.output import of_page
@@ -121,4 +121,4 @@ def history(
             raise InputError(f"There is no baseline {name}.", "`perfkit baseline list` shows them.")
     known = [(name, [(r.record.saved, r.record.metrics, r.record.machine) for r in saved[name]]) for name in saved]
     lines = history.lines(known, metric)
-    put(of_page(lines, rendered.page_of(metric, lines), "history"), Wanted(out, ("html", "md"), json_of(as_json)))
+    put(of_page(lines, rendered.page_of(metric, lines), "history"), Destination(out, ("html", "md"), json_of(as_json)))

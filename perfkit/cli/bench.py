@@ -13,7 +13,7 @@ from perfkit.cli.parts import options
 
 if TYPE_CHECKING:
     from perfkit.bench.results import Bench
-    from perfkit.bench.run import Options
+    from perfkit.bench.run import BenchOptions
     from perfkit.cli.parts.output import Json
     from perfkit.hardware.ceilings import Ceilings
 
@@ -78,26 +78,26 @@ def bench(
         found = [replayed.run(asked, how, wanted, measured)]
         _show(found, out, json_of(as_json, brief))
         return 1 if found[0].wrong else 0
-    subjects = [s for name in operations for s in setup.subjects(name, how.device, blocks, folders)]
+    benchmarks = [s for name in operations for s in setup.benchmarks(name, how.device, blocks, folders)]
     dtypes = setup.names(dtype) or ["fp32"]
-    plans = [setup.plan(subject, sizes, sweep, *wanted, how.device) for subject in subjects]
+    plans = [setup.plan(benchmark, sizes, sweep, *wanted, how.device) for benchmark in benchmarks]
     if out:
         make_folder(out)
     with progress() as say:
         ceilings = None if no_ceilings else _ceilings(how, say)
-        found = [setup.run(s, plan, dtypes, how, ceilings, say) for s, plan in zip(subjects, plans, strict=True)]
+        found = [setup.run(s, plan, dtypes, how, ceilings, say) for s, plan in zip(benchmarks, plans, strict=True)]
     _show(found, out, json_of(as_json, brief))
     return 1 if any(one.wrong for one in found) else 0
 
 
-def _ceilings(options: Options, say: Callable[[str, str], None]) -> Ceilings:
+def _ceilings(options: BenchOptions, say: Callable[[str, str], None]) -> Ceilings:
     from perfkit.hardware.store import load_or_measure
 
     return load_or_measure(options.device, progress=lambda text: say("ceilings", text))
 
 
 def _show(found: list[Bench], out: Path | None, as_json: Json | None) -> None:
-    from perfkit.cli.parts.output import Wanted, put, write
+    from perfkit.cli.parts.output import Destination, put, write
     from perfkit.render import json
     from perfkit.render.output import of_page
     from perfkit.render.pages import bench as rendered
@@ -106,8 +106,8 @@ def _show(found: list[Bench], out: Path | None, as_json: Json | None) -> None:
     if as_json is None or as_json.brief:
         for number, one in enumerate(made):
             print("\n" * bool(number and not as_json), end="")
-            put(one, Wanted(out, as_json=as_json))
+            put(one, Destination(out, as_json=as_json))
         return
     for one in made:
-        write(one, Wanted(out))
+        write(one, Destination(out))
     sys.stdout.write(json.render(found if len(found) > 1 else found[0]))

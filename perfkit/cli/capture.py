@@ -102,7 +102,7 @@ def capture(
     from perfkit.cli.parts import output, reported, shown
     from perfkit.cli.parts import program as torch
     from perfkit.cli.parts.nsight import changed
-    from perfkit.cli.parts.output import Wanted, json_of
+    from perfkit.cli.parts.output import Destination, json_of
     from perfkit.errors import UsageError
 
     options.use_costs(costs)
@@ -111,7 +111,7 @@ def capture(
     tool = _checked_tool(tool)
     if tool in (TORCH_TOOL, JOINED):
         nsight = {"nvtx": nvtx, "profiler_api": profiler_api, "time_limit": time_limit is not None, "json": as_json}
-        form = Wanted(as_json=json_of(False, brief), limit=limit, on_stderr=True)
+        form = Destination(as_json=json_of(False, brief), limit=limit, on_stderr=True)
         order = _order(warmup, steps, after, memory, stop, whole, lines)
         odd = changed(of_ncu) | nsight
         plan = _counters(odd, counter_set, clock_control, cache_control, time_limit, whole) if tool == JOINED else None
@@ -128,7 +128,9 @@ def capture(
             tool, chosen, program, file, lambda text: progress("capture", text), _to_stderr, time_limit
         )
     links = [("Profile", str(done.file)), ("Again", f"perfkit report {done.file} --out FOLDER")]
-    output.put(reported.output_of(done.table, done.file), Wanted(as_json=json_of(as_json, brief), limit=limit), links)
+    output.put(
+        reported.output_of(done.table, done.file), Destination(as_json=json_of(as_json, brief), limit=limit), links
+    )
     if done.problem:
         shown.complain(f"{done.problem} The report above is of what was captured before.")
     return 1 if done.problem else 0
@@ -148,7 +150,7 @@ def _checked_tool(tool: str) -> str:
 
 def _counters(
     given: dict[str, Any], counter_set: str, clocks: str, caches: str, time_limit: float | None, whole: bool
-) -> counted.Plan:
+) -> counted.CounterPlan:
     """Return the counters to collect for one step; takes out of `given` what it serves.
 
     Raises `UsageError` for odd values, and for ncu's options that choose kernels: the counters are of all kernels.
@@ -163,8 +165,8 @@ def _counters(
     nsight.check(ncu.NAME, counter_set, clocks, caches, 1.0 if time_limit is None else time_limit)
     for name in ("set", "clock_control", "cache_control", "time_limit"):
         given[name] = False
-    options = ncu.Options(set=counter_set, clock_control=clocks, cache_control=caches, profiler_api=True)
-    return counted.Plan(ncu=options, limit_s=time_limit)
+    options = ncu.NcuOptions(set=counter_set, clock_control=clocks, cache_control=caches, profiler_api=True)
+    return counted.CounterPlan(ncu=options, limit_s=time_limit)
 
 
 def _order(warmup: int, steps: int, after: float, memory: bool, stop: bool, whole: bool, lines: bool | None) -> Order:
@@ -210,7 +212,7 @@ def _file(out: Path | None, tool: str, overwrite: bool) -> Path:
 
 def _options(
     tool: str, time_limit: float | None, counters: dict[str, Any], both: dict[str, Any]
-) -> ncu.Options | nsys.Options:
+) -> ncu.NcuOptions | nsys.NsysOptions:
     """The tool's options. Raises `UsageError` for invalid values, and for `counters` where nsys runs."""
     from perfkit.capture.nsight import ncu, nsys
     from perfkit.cli.parts import nsight
@@ -219,11 +221,11 @@ def _options(
     names = counters["set"], counters["clock_control"], counters["cache_control"]
     nsight.check(tool, *names, 1.0 if time_limit is None else time_limit)
     if tool == ncu.NAME:
-        return ncu.Options(**counters, **both)
+        return ncu.NcuOptions(**counters, **both)
     nsight.belongs_to_ncu(**nsight.changed(counters))
     if len(both["nvtx"]) > 1:
         raise UsageError("nsys captures one NVTX range.", "Give --nvtx once.")
-    return nsys.Options(**both)
+    return nsys.NsysOptions(**both)
 
 
 def _to_stderr(line: str) -> None:

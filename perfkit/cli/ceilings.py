@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from perfkit.hardware.ceilings import Ceilings
-    from perfkit.hardware.collectives.results import Sweep
+    from perfkit.hardware.collectives.results import CollectiveSweep
 
 
 def ceilings(
@@ -159,7 +159,7 @@ def _print_collectives(found: Ceilings, console: Console) -> None:
         _print_by_size("Time of a call", sweeps, [[units.text(ns, "ns") for ns in of_one] for of_one in times], console)
 
 
-def _print_by_size(title: str, sweeps: list[Sweep], columns: list[list[str]], console: Console) -> None:
+def _print_by_size(title: str, sweeps: list[CollectiveSweep], columns: list[list[str]], console: Console) -> None:
     from rich.table import Table
 
     from perfkit import units

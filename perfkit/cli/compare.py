@@ -15,7 +15,7 @@ from perfkit.settings import MEASURE, without
 
 if TYPE_CHECKING:
     from perfkit.cli.parts.output import Json
-    from perfkit.compare.metrics import Rule
+    from perfkit.compare.metrics import VerdictRule
     from perfkit.compare.results import Comparison
     from perfkit.compare.sides import Side
 
@@ -89,7 +89,7 @@ def compare(
     sides cannot be compared, 3 cannot tell. Without --fail-on: 1 if the results of a side are wrong.
     """
     from perfkit.compare import gate
-    from perfkit.compare.metrics import Rule
+    from perfkit.compare.metrics import VerdictRule
     from perfkit.errors import UsageError
 
     options.use_costs(costs)
@@ -97,7 +97,7 @@ def compare(
     limits = gate.parse(fail_on or [])
     if on_cannot_tell not in _ON_CANNOT_TELL:
         raise UsageError(f"--on-cannot-tell {on_cannot_tell} is not one of 3, pass, fail.", "Leave it out for 3.")
-    rule = Rule(options.share(resolution, "--resolution"), options.share(allow, "--allow") if allow else None)
+    rule = VerdictRule(options.share(resolution, "--resolution"), options.share(allow, "--allow") if allow else None)
     asked = {**given, "executors": executors or []}
     from perfkit.cli.parts import measured
     from perfkit.cli.parts.output import json_of
@@ -137,7 +137,9 @@ def _need_two(limits: Sequence[object], sides: int) -> None:
         raise UsageError("--fail-on needs two sides.", "Name a baseline and a run, or two backends.")
 
 
-def _compared(sides: Sequence[Side], rule: Rule, differs: list[str], say: Callable[[str, str], None]) -> Comparison:
+def _compared(
+    sides: Sequence[Side], rule: VerdictRule, differs: list[str], say: Callable[[str, str], None]
+) -> Comparison:
     from perfkit.compare.judge import compare as compare_sides
     from perfkit.compare.sources import how_of
 
@@ -150,11 +152,11 @@ def _compared(sides: Sequence[Side], rule: Rule, differs: list[str], say: Callab
 
 def _put(found: Comparison, out: Path | None, limit: int | None, as_json: Json | None, as_markdown: bool) -> None:
     """Write the comparison where a folder is given, and show it."""
-    from perfkit.cli.parts.output import Wanted, put, write
+    from perfkit.cli.parts.output import Destination, put, write
     from perfkit.render.pages import compare as rendered
 
     rows = rendered.LIMIT if limit is None else limit or None
-    made, wanted = rendered.output(found, rows), Wanted(out, ("html", "md", "txt", "json"), as_json)
+    made, wanted = rendered.output(found, rows), Destination(out, ("html", "md", "txt", "json"), as_json)
     if as_markdown and not as_json:
         write(made, wanted)
         sys.stdout.write(rendered.render_markdown(found, rows))

@@ -33,7 +33,7 @@ def eval_(
 
     Each backend is compared with the first one on the same tokens. Exit code 1: one of them failed.
     """
-    from perfkit.cli.parts.output import Wanted, json_of, put
+    from perfkit.cli.parts.output import Destination, json_of, put
     from perfkit.cli.parts.shown import progress
     from perfkit.evaluation import evaluate
     from perfkit.render.output import of_page
@@ -48,7 +48,7 @@ def eval_(
     options.unavailable_of(named, settings, False)
     with progress() as say:
         found = evaluate(settings, named, batches, lambda text: say(NAME, text))
-    put(of_page(found, rendered.page(found), NAME), Wanted(out, as_json=json_of(as_json)))
+    put(of_page(found, rendered.page(found), NAME), Destination(out, as_json=json_of(as_json)))
     return int(found.bad)
 
 

@@ -11,7 +11,7 @@ def history(
     brief: options.Brief = None,
 ) -> None:
     """Show the tries of a log, by machine and command: times of different machines are never compared."""
-    from perfkit.cli.parts.output import Wanted, json_of, put
+    from perfkit.cli.parts.output import Destination, json_of, put
     from perfkit.hardware.cpu import read_cpu
     from perfkit.hardware.identity import fingerprint
     from perfkit.render.output import of_page
@@ -19,4 +19,4 @@ def history(
     from perfkit.tries import log as logs
 
     found = logs.read(log or logs.root(), fingerprint(read_cpu().usable))
-    put(of_page(found, rendered.history_page(found), "history"), Wanted(as_json=json_of(as_json, brief)))
+    put(of_page(found, rendered.history_page(found), "history"), Destination(as_json=json_of(as_json, brief)))

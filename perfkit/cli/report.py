@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from perfkit.cli.parts import options
-from perfkit.cli.parts.output import Wanted, json_of
+from perfkit.cli.parts.output import Destination, json_of
 
 
 def report(
@@ -56,7 +56,7 @@ def report(
     from perfkit.render.output import chosen
 
     answer = json_of(as_json, brief, select)
-    wanted = Wanted(out, chosen(formats), answer, limit)
+    wanted = Destination(out, chosen(formats), answer, limit)
     _check_annotate(annotate, paths, style)
     _check_counters(counters, paths, style)
     if costs:
@@ -102,7 +102,7 @@ def _opened(paths: list[Path]) -> tuple[list[Path], dict[Path, Path]]:
     return files, joined
 
 
-def _of_one(path: Path, wanted: Wanted, alone: bool, annotate: bool, counters: Path | None, given: bool) -> bool:
+def _of_one(path: Path, wanted: Destination, alone: bool, annotate: bool, counters: Path | None, given: bool) -> bool:
     """Report on one run or profile; a report of ncu that was found and not given is its own where it does not fit."""
     from perfkit.cli.parts import reported, shown
     from perfkit.errors import InputError
@@ -117,7 +117,9 @@ def _of_one(path: Path, wanted: Wanted, alone: bool, annotate: bool, counters: P
     return reported.of_path(counters, wanted, alone=False, annotate=annotate) or unusable
 
 
-def _all(paths: list[Path], wanted: Wanted, annotate: bool, counters: Path | None, joined: dict[Path, Path]) -> bool:
+def _all(
+    paths: list[Path], wanted: Destination, annotate: bool, counters: Path | None, joined: dict[Path, Path]
+) -> bool:
     """Report on all of them, those of a kind together; whether a profile is unusable. `joined` are reports of ncu."""
     wanted = replace(wanted, hint=True)
     paths = _without_kernels(paths, wanted, counters is not None)
@@ -135,7 +137,7 @@ def _all(paths: list[Path], wanted: Wanted, annotate: bool, counters: Path | Non
     return unusable
 
 
-def _without_kernels(paths: list[Path], wanted: Wanted, counters: bool) -> list[Path]:
+def _without_kernels(paths: list[Path], wanted: Destination, counters: bool) -> list[Path]:
     """Report on the files among `paths` that hold something else than kernels; the other paths, in order."""
     from perfkit.errors import UsageError
     from perfkit.readers.formats import KERNELS, MEMORY, TRAINING, held_in

@@ -137,10 +137,10 @@ def _of_sizes(
 ) -> int:
     """A run of each batch size below `folder`, and one page of them."""
     from perfkit.cli.parts import sweeps
-    from perfkit.run.sweep import Cell, folder_name
+    from perfkit.run.sweep import SweepCell, folder_name
 
     values = [{"batch_size": str(settings.batch_size)} for settings in each]
-    cells = [Cell(one, settings, folder / folder_name(one)) for one, settings in zip(values, each, strict=True)]
+    cells = [SweepCell(one, settings, folder / folder_name(one)) for one, settings in zip(values, each, strict=True)]
     axis = {"batch_size": [one["batch_size"] for one in values]}
     return sweeps.run(axis, cells, named, unavailable, folder, as_json)
 

@@ -10,7 +10,7 @@ import typer
 from perfkit.cli.parts import options
 
 if TYPE_CHECKING:
-    from perfkit.hardware.collectives.results import Sweep
+    from perfkit.hardware.collectives.results import CollectiveSweep
     from perfkit.scale.one_rank import OneRank
 
 NAME = "scale"
@@ -47,7 +47,7 @@ def scale(
     itself in its step; without it is assumed. Every assumption is printed. Needs no torch and no GPU.
     """
     from perfkit.cli.parts import options
-    from perfkit.cli.parts.output import Wanted, json_of, put
+    from perfkit.cli.parts.output import Destination, json_of, put
     from perfkit.errors import UsageError
     from perfkit.render.output import of_page
     from perfkit.render.pages import scale as rendered
@@ -61,7 +61,7 @@ def scale(
     network = links.network(link, per_host, device, one.ceilings.device_name, _sweeps(one))
     scalings = predict.SCALINGS if scaling == "both" else (scaling,)
     found = predict.predict(one, network, wanted, options.names(parallel or one.way or "ddp,fsdp"), scalings)
-    put(of_page(found, rendered.page(found), NAME), Wanted(out, as_json=json_of(as_json, brief)))
+    put(of_page(found, rendered.page(found), NAME), Destination(out, as_json=json_of(as_json, brief)))
     return 0
 
 
@@ -85,7 +85,7 @@ def _number(text: str) -> int:
     return int(text)
 
 
-def _sweeps(one: OneRank) -> list[Sweep]:
+def _sweeps(one: OneRank) -> list[CollectiveSweep]:
     """The sweeps of collectives that the run keeps, else those of this machine, if it is of the same kind."""
     from perfkit.hardware.store import kept_ceilings
 

@@ -13,7 +13,7 @@ from perfkit.cli.parts.output import json_of
 from perfkit.settings import DATA, fields
 
 if TYPE_CHECKING:
-    from perfkit.run.sweep import Cell
+    from perfkit.run.sweep import SweepCell
 
 AXES = "What is varied"
 VARIED = ("preset", "variant", "dtype", "batch_size", "sequence_length", "ranks", "parallel", "steps")
@@ -97,9 +97,9 @@ def _varied(axes: Mapping[str, list[str]]) -> dict[str, list[str]]:
     return {name: values for name, values in axes.items() if len(values) > 1}
 
 
-def _cells(workload: str, axes: dict[str, list[str]], fixed: dict[str, Any], folder: Path) -> list[Cell]:
+def _cells(workload: str, axes: dict[str, list[str]], fixed: dict[str, Any], folder: Path) -> list[SweepCell]:
     """A cell for each combination, its settings checked. Raises what `resolve_settings` raises."""
-    from perfkit.run.sweep import Cell, combinations, folder_name
+    from perfkit.run.sweep import SweepCell, combinations, folder_name
     from perfkit.workloads import loader
     from perfkit.workloads.settings import resolve_settings
 
@@ -113,7 +113,7 @@ def _cells(workload: str, axes: dict[str, list[str]], fixed: dict[str, Any], fol
         dimensions = {name: value for name, value in values.items() if name not in VARIED}
         settings = resolve_settings(chosen, dimensions=dimensions, **options, **fixed)
         shown = {name: value for name, value in values.items() if len(axes[name]) > 1}
-        cells.append(Cell(shown, settings, folder / folder_name(shown)))
+        cells.append(SweepCell(shown, settings, folder / folder_name(shown)))
     return cells
 
 

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from perfkit.ranks.drawing import Drawing
 
 ENDING = ".pt.trace.json.gz"  # the one by which TensorBoard's profiler plugin finds traces
-_PROFILE_ENDINGS = (".gz", ".json", ".trace", ".pt", ".parquet", ".ncu-rep", ".csv", ".sqlite", ".nsys-rep")
 
 
 def trace(
@@ -36,7 +35,7 @@ def trace(
     rank that comes last to a collective to those that wait for it.
     """
     from perfkit import readers
-    from perfkit.analysis.timeline.lanes import timelines
+    from perfkit.analysis.timeline.layout import timelines
     from perfkit.cli.parts import ranks
     from perfkit.errors import InputError, UsageError
     from perfkit.render import trace as chrome
@@ -99,11 +98,10 @@ def _target(path: Path, out: Path | None, name: str) -> Path:
 
 
 def _stem(path: Path) -> str:
-    """The file's name without the endings that profiles have."""
-    name = path.name
-    while name.rpartition(".")[0] and f".{name.rpartition('.')[2]}" in _PROFILE_ENDINGS:
-        name = name.rpartition(".")[0]
-    return name or "profile"
+    """The file's name without the ending of its format."""
+    from perfkit.readers.formats import stem
+
+    return stem(path.name) or "profile"
 
 
 def _say(target: Path, drawn: dict[str, tuple[int, bool]]) -> None:

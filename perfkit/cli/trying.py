@@ -12,7 +12,7 @@ from perfkit.cli.parts import options
 from perfkit.settings import MEASURE
 
 if TYPE_CHECKING:
-    from perfkit.tries.trees import Asked
+    from perfkit.tries.trees import SideNames
 
 _of_change, _of_measurement = options.panel("The change"), options.panel(MEASURE)
 
@@ -51,30 +51,30 @@ def try_(
     """
     from perfkit.capture.agent.order import Order
     from perfkit.cli.parts import measured
-    from perfkit.cli.parts.output import Wanted, json_of
+    from perfkit.cli.parts.output import Destination, json_of
     from perfkit.cli.parts.shown import need_torch
     from perfkit.cli.parts.tried import tried
-    from perfkit.compare.metrics import Rule
-    from perfkit.tries.turns import Program
+    from perfkit.compare.metrics import VerdictRule
+    from perfkit.tries.interleaved import TimedCommand
 
     need_torch("perfkit try")
-    asked, wanted = _asked(patch, before, after, keep), Wanted(out, as_json=json_of(as_json, brief))
+    asked, wanted = _asked(patch, before, after, keep), Destination(out, as_json=json_of(as_json, brief))
     plan = measured.plan(launches, None, time_limit, early)
-    rule = Rule(options.share(resolution, "--resolution"))
+    rule = VerdictRule(options.share(resolution, "--resolution"))
     order = Order(warmup, steps, stop=True, lines=False, whole=whole, timed=True)
     allowed = options.share(tolerance, "--tolerance") if tolerance else None
-    return tried(Program(program, order, options.names(values), allowed), asked, plan, rule, log, wanted)
+    return tried(TimedCommand(program, order, options.names(values), allowed), asked, plan, rule, log, wanted)
 
 
-def _asked(patch: str, before: str, after: str, keep: bool) -> Asked:
+def _asked(patch: str, before: str, after: str, keep: bool) -> SideNames:
     """Return the sides that are compared. Raises `UsageError` for a patch that cannot be read."""
     from perfkit.errors import UsageError
-    from perfkit.tries.trees import Asked
+    from perfkit.tries.trees import SideNames
 
     if not patch:
         if keep:
             raise UsageError("--keep is about a patch: other changes are in a folder already.", "Give --patch FILE.")
-        return Asked(before or ("" if after else "HEAD"), after)
+        return SideNames(before or ("" if after else "HEAD"), after)
     if after or (before and keep):
         other = "--after" if after else "--before with --keep"
         raise UsageError(f"--patch and {other} both say what is changed.", "Give one of them.")
@@ -85,4 +85,4 @@ def _asked(patch: str, before: str, after: str, keep: bool) -> Asked:
         raise UsageError(f"{patch} cannot be read: {said}.", "Give a diff.") from error
     if not text.strip():
         raise UsageError(f"The patch {patch} is empty.", "Make one with `git diff`.")
-    return Asked(before, before, text, keep)
+    return SideNames(before, before, text, keep)

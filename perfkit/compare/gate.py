@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from perfkit.compare import metrics
-from perfkit.compare.results import Condition, Tested
+from perfkit.compare.results import Condition, JudgedMetric
 from perfkit.compare.sides import Side
 from perfkit.errors import UsageError
 
@@ -58,12 +58,12 @@ def _limit(text: str) -> Limit:
     return Limit(text.strip(), metric, 1 + share, better)
 
 
-def check(first: Side, second: Side, limits: Sequence[Limit], rule: metrics.Rule) -> list[Condition]:
+def check(first: Side, second: Side, limits: Sequence[Limit], rule: metrics.VerdictRule) -> list[Condition]:
     """Return the outcome of each condition for `second` against `first`."""
     return [_condition(limit, _tested(first, second, limit, rule)) for limit in limits]
 
 
-def _tested(first: Side, second: Side, limit: Limit, rule: metrics.Rule) -> Tested | str:
+def _tested(first: Side, second: Side, limit: Limit, rule: metrics.VerdictRule) -> JudgedMetric | str:
     """Return the metric of both sides, or why it is missing."""
     kind, _, name = limit.metric.partition(":")
     if kind == "step":
@@ -86,7 +86,7 @@ def _tested(first: Side, second: Side, limit: Limit, rule: metrics.Rule) -> Test
     return metrics.kernel_time(first, second, kind, name, rule, (groups[0].get(name), groups[1].get(name))).tested
 
 
-def _condition(limit: Limit, tested: Tested | str) -> Condition:
+def _condition(limit: Limit, tested: JudgedMetric | str) -> Condition:
     if isinstance(tested, str):
         return Condition(text=limit.text, outcome=UNKNOWN, why=tested)
     j = tested.judgement

@@ -12,7 +12,7 @@ from perfkit.errors import InputError
 from perfkit.statistics.series import change_points
 
 
-class Step(msgspec.Struct, frozen=True):
+class LevelChange(msgspec.Struct, frozen=True):
     """A change of a line's level: the index of the first value of the new level, its time, and both levels."""
 
     index: int
@@ -21,20 +21,20 @@ class Step(msgspec.Struct, frozen=True):
     after: float
 
 
-class Line(msgspec.Struct, kw_only=True):
+class HistoryLine(msgspec.Struct, kw_only=True):
     """One side of one baseline: values in base units with their times, the oldest first, and its steps."""
 
     name: str
     when: list[str]
     values: list[float]
-    steps: list[Step]
+    steps: list[LevelChange]
     machines: int = 1  # different ones among the records
 
 
 Records = Sequence[tuple[str, Mapping[str, Mapping[str, float]], str]]
 
 
-def lines(baselines: Sequence[tuple[str, Records]], metric: str) -> list[Line]:
+def lines(baselines: Sequence[tuple[str, Records]], metric: str) -> list[HistoryLine]:
     """A line for each side of each baseline; `baselines` are names with their records: when, metrics by side, machine.
 
     Raises `InputError` where no record knows the metric.
@@ -53,15 +53,15 @@ def lines(baselines: Sequence[tuple[str, Records]], metric: str) -> list[Line]:
     return found
 
 
-def _line(name: str, known: Sequence[tuple[str, float, str]]) -> Line:
+def _line(name: str, known: Sequence[tuple[str, float, str]]) -> HistoryLine:
     when, values, machines = ([one[i] for one in known] for i in range(3))
     numbers = [float(v) for v in values]  # type: ignore[arg-type]
     edges = [0, *change_points(numbers), len(numbers)]
     levels = [float(np.median(numbers[a:b])) for a, b in pairwise(edges)]
     steps = [
-        Step(at, str(when[at]), before, after)
+        LevelChange(at, str(when[at]), before, after)
         for at, before, after in zip(edges[1:-1], levels[:-1], levels[1:], strict=True)
     ]
-    return Line(
+    return HistoryLine(
         name=name, when=[str(w) for w in when], values=numbers, steps=steps, machines=len({*machines} - {""}) or 1
     )

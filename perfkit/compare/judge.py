@@ -11,9 +11,9 @@ import numpy as np
 import perfkit
 from perfkit.analysis import difference
 from perfkit.analysis.results import Interval
-from perfkit.compare import phases, served, side_by_side, waterfall
-from perfkit.compare.metrics import Rule, centre, others, parts, step_test
-from perfkit.compare.results import Comparison, Pair, SideResult, Tested, TreeLine
+from perfkit.compare import phases, side_by_side, waterfall, winners
+from perfkit.compare.metrics import VerdictRule, centre, others, parts, step_test
+from perfkit.compare.results import Comparison, JudgedMetric, Pair, SideResult, TreeLine
 from perfkit.compare.sides import Side
 from perfkit.hardware.identity import comparable
 from perfkit.instructions.changes import changes as code_changes
@@ -36,13 +36,13 @@ _SETTINGS = (
 
 
 def compare(
-    sides: Sequence[Side], rule: Rule | None = None, how: str = "", title: str = "", say: Progress | None = None
+    sides: Sequence[Side], rule: VerdictRule | None = None, how: str = "", title: str = "", say: Progress | None = None
 ) -> Comparison:
     """Compare every other side with the first; `say` gets progress where launches are compared, which takes
     seconds. Raises `ValueError` for no sides."""
     if not sides:
         raise ValueError("nothing to compare")
-    rule = rule or Rule()
+    rule = rule or VerdictRule()
     stage = say if say and any(len(s.launch_of_step) for s in sides) else lambda who, what: None
     marked = next((s.frame for s in sides if s.backend.name == "eager" and s.frame is not None), None)
     placed, pairs = [], []
@@ -104,7 +104,7 @@ def _word(value: object) -> str:
     return {True: "yes", False: "no", None: "none", "": "none"}.get(value, str(value))  # type: ignore[call-overload,no-any-return]
 
 
-def _pair(first: Side, second: Side, rule: Rule, one: pd.DataFrame | None, other: pd.DataFrame | None) -> Pair:
+def _pair(first: Side, second: Side, rule: VerdictRule, one: pd.DataFrame | None, other: pd.DataFrame | None) -> Pair:
     step = step_test(first, second, rule)
     changes = difference.difference(first.report, second.report, (first.backend.name, second.backend.name))
     profiled = first.has_times and second.has_times
@@ -117,7 +117,7 @@ def _pair(first: Side, second: Side, rule: Rule, one: pd.DataFrame | None, other
         tested=tested(first, second, rule),
         waterfall=waterfall.waterfall(first.backend, second.backend, steps) if profiled else None,
         exchanges=side_by_side.exchanges(one, other) if one is not None and other is not None and not unknown else [],
-        served=served.served(first, second, rule),
+        served=winners.winners(first, second, rule),
         phases=phases.phases(first, second, rule),
         operators=[] if unknown else changes.operators,
         kernels=[] if unknown else changes.kernels,
@@ -128,7 +128,7 @@ def _pair(first: Side, second: Side, rule: Rule, one: pd.DataFrame | None, other
     )
 
 
-def tested(first: Side, second: Side, rule: Rule) -> list[Tested]:
+def tested(first: Side, second: Side, rule: VerdictRule) -> list[JudgedMetric]:
     """Passes, families, memory and efficiency of two sides, judged and corrected together."""
     profiled = first.has_times and second.has_times
     weighed = [*(parts(first, second, rule) if profiled else ()), *others(first, second, rule)]

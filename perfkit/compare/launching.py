@@ -32,15 +32,15 @@ import msgspec
 import numpy as np
 
 from perfkit.compare import settled, stopping
-from perfkit.compare.record import LAUNCHES, Launch, Turn
-from perfkit.compare.stopping import Plan
+from perfkit.compare.record import LAUNCHES, RecordedLaunch, Turn
+from perfkit.compare.stopping import StoppingRule
 from perfkit.errors import RunFailed
 from perfkit.hardware.cpu import read_cpu
 from perfkit.run import memory
 from perfkit.run.child import Child
 from perfkit.run_folder import KERNELS, Settings
 from perfkit.statistics import series
-from perfkit.statistics.turns import PARTS
+from perfkit.statistics.interleaved import PARTS
 from perfkit.statistics.verdicts import Judgement
 
 Progress = Callable[[str, str], None]
@@ -54,7 +54,7 @@ _MOST_PROFILED = 2 * PARTS  # steps, where they are short
 
 
 @dataclass(frozen=True)
-class Program:
+class SideProgram:
     """One side: what it is called, what it runs, on which backend (a name, or a file's path), and in which folder."""
 
     label: str
@@ -64,12 +64,12 @@ class Program:
 
 
 def measure(
-    programs: Sequence[Program],
+    programs: Sequence[SideProgram],
     folder: Path,
-    plan: Plan,
+    plan: StoppingRule,
     progress: Progress,
     peaks: Sequence[float | None] = (),
-) -> tuple[list[Launch], str]:
+) -> tuple[list[RecordedLaunch], str]:
     """Measure `programs`, kernel tables below `folder`; the launches, and why there are as many as there are.
 
     `peaks` are the sides' peaks of memory in bytes, where an earlier run measured them. Raises `RunFailed` when a side
@@ -77,7 +77,7 @@ def measure(
     """
     lots = random.Random(plan.seed)
     started = time.monotonic()
-    launches: list[Launch] = []
+    launches: list[RecordedLaunch] = []
     while True:
         most = min(_together(programs, peaks), plan.until_look(len(launches)))
         numbers = range(len(launches), len(launches) + most)
@@ -91,14 +91,18 @@ def measure(
 
 
 def _parts(
-    programs: Sequence[Program], launches: Sequence[Launch], folder: Path, plan: Plan, progress: Progress
+    programs: Sequence[SideProgram],
+    launches: Sequence[RecordedLaunch],
+    folder: Path,
+    plan: StoppingRule,
+    progress: Progress,
 ) -> list[list[Judgement]]:
     """The parts of each side against the first's, by the launches so far."""
     progress(f"launch {len(launches)}", "looking at the parts of equal steps")
     return settled.parts_of(folder, [p.label for p in programs], launches, plan.share(len(launches)))
 
 
-def _together(programs: Sequence[Program], peaks: Sequence[float | None]) -> int:
+def _together(programs: Sequence[SideProgram], peaks: Sequence[float | None]) -> int:
     """Return the number of launches that may start at the same time: one until its memory is known, and on a GPU, whose
     memory the processes would share."""
     if not peaks or any(p.settings.device != "cpu" for p in programs):
@@ -113,13 +117,13 @@ def _say(progress: Progress, launch: int, text: str) -> None:
 
 
 def _launches(
-    programs: Sequence[Program],
+    programs: Sequence[SideProgram],
     orders: Sequence[Sequence[int]],
     numbers: Sequence[int],
     folder: Path,
-    plan: Plan,
+    plan: StoppingRule,
     progress: Progress,
-) -> list[Launch]:
+) -> list[RecordedLaunch]:
     """Start all sides of the launches `numbers` at the same time, measure one launch after the other, then read what
     all of them recorded."""
     targets = [folder / LAUNCHES / f"{number:03d}" for number in numbers]
@@ -146,8 +150,8 @@ def _launch(
     order: Sequence[int],
     warmup: list[list[float]],
     say: Callable[[str], None],
-    plan: Plan,
-) -> Launch:
+    plan: StoppingRule,
+) -> RecordedLaunch:
     """Warm up, time and profile all sides once; `warmup` has the first step of each, in ns."""
     say("warming up")
     for side in order:
@@ -167,7 +171,7 @@ def _launch(
         say("profiling")
         most = min(LONG_PROFILE, plan.profiled_steps)
         _profile(children, order, [most if long else _profiled_steps(size, plan) for size in sizes], long)
-    return Launch(
+    return RecordedLaunch(
         turns=turns,
         warmup_ns=warmup,
         steady_from=[series.warmup_end(times) for times in warmup],
@@ -176,7 +180,9 @@ def _launch(
     )
 
 
-def _start(stack: contextlib.ExitStack, programs: Sequence[Program], order: Sequence[int], target: Path) -> list[Child]:
+def _start(
+    stack: contextlib.ExitStack, programs: Sequence[SideProgram], order: Sequence[int], target: Path
+) -> list[Child]:
     """Processes by side, started in the order drawn; each builds its model and program."""
     started: dict[int, Child] = {}
     for side in order:
@@ -188,7 +194,7 @@ def _start(stack: contextlib.ExitStack, programs: Sequence[Program], order: Sequ
     return [started[side] for side in range(len(programs))]
 
 
-def _check_memory(children: Sequence[Child], programs: Sequence[Program]) -> None:
+def _check_memory(children: Sequence[Child], programs: Sequence[SideProgram]) -> None:
     """Wait until all sides of a launch are prepared. Raises `RunFailed` where memory does not hold them at once."""
     facts = [child.result()[0] for child in children]
     need = sum(f.parameters * 4.0 * (4 if p.settings.training else 2) for f, p in zip(facts, programs, strict=True))
@@ -217,7 +223,7 @@ def _first_steps(groups: Sequence[Sequence[Child]], cores: int) -> list[list[lis
     return taken
 
 
-def _warm_up(child: Child, times: list[float], plan: Plan) -> None:
+def _warm_up(child: Child, times: list[float], plan: StoppingRule) -> None:
     """Steps until they are steady; their times in ns are added to `times`, which has the first."""
     chunk = 1
     while len(times) < WARMUP_STEPS:
@@ -234,11 +240,11 @@ def _settled(warmup: Sequence[float]) -> float:
     return float(np.median(warmup[len(warmup) // 2 :]))
 
 
-def _turn_steps(warmup: Sequence[float], plan: Plan) -> int:
+def _turn_steps(warmup: Sequence[float], plan: StoppingRule) -> int:
     return max(1, min(100, round(plan.turn_seconds * 1e9 / _settled(warmup))))
 
 
-def _profiled_steps(turn: int, plan: Plan) -> int:
+def _profiled_steps(turn: int, plan: StoppingRule) -> int:
     """As many as four turns of `turn` steps have; fewer where they are long, and where they are short."""
     return max(plan.profiled_steps, min(_MOST_PROFILED, 4 * turn)) if turn > 1 else plan.profiled_steps
 

@@ -12,9 +12,9 @@ import numpy as np
 
 from perfkit.analysis.report.aggregate import UNKNOWN
 from perfkit.compare.iterations import ITERATION, of_phase
-from perfkit.compare.results import Tested
+from perfkit.compare.results import JudgedMetric
 from perfkit.compare.sides import LAUNCH, Side, Values
-from perfkit.statistics import turns, verdicts
+from perfkit.statistics import interleaved, verdicts
 from perfkit.statistics.verdicts import Judgement, judge
 from perfkit.tree.places import NOT_PLACED
 
@@ -24,7 +24,7 @@ LEAST_SHARE = 0.01  # of either side's kernel time: smaller families are shown, 
 
 
 @dataclass(frozen=True)
-class Rule:
+class VerdictRule:
     """How verdicts are reached: the change that must not stay hidden for "no difference shown", and the allowance for
     the uncertainty beyond the values (None: by how they were measured)."""
 
@@ -35,11 +35,11 @@ class Rule:
 class Weighed(NamedTuple):
     """A metric judged by itself, and the log ratio of each launch that it was judged by, where there is one."""
 
-    tested: Tested
+    tested: JudgedMetric
     differences: list[float] | None = None
 
 
-def allowance_of(first: Values, second: Values, rule: Rule) -> float:
+def allowance_of(first: Values, second: Values, rule: VerdictRule) -> float:
     """Return the uncertainty beyond the values: 0 for launches that alternated, more the farther apart two runs are."""
     if rule.allowance is not None:
         return rule.allowance
@@ -49,7 +49,7 @@ def allowance_of(first: Values, second: Values, rule: Rule) -> float:
 
 
 def weigh(
-    metric: str, unit: str, first: Values, second: Values, rule: Rule, shown: tuple[float | None, float | None],
+    metric: str, unit: str, first: Values, second: Values, rule: VerdictRule, shown: tuple[float | None, float | None],
     higher_is_better: bool = False,
 ) -> Weighed:  # fmt: skip
     """One metric of two sides, judged by itself."""
@@ -69,13 +69,15 @@ def weigh(
         )  # fmt: skip
         if found.low is None and shown[0] and shown[1] is not None:  # nothing was tested: the values as they are shown
             found = msgspec.structs.replace(found, ratio=shown[1] / shown[0])
-    return Weighed(Tested(metric=metric, unit=unit, first=shown[0], second=shown[1], judgement=found), differences)
+    return Weighed(
+        JudgedMetric(metric=metric, unit=unit, first=shown[0], second=shown[1], judgement=found), differences
+    )
 
 
 def untested(metric: str, unit: str, shown: tuple[float | None, float | None], why: str, of: str = "") -> Weighed:
     """A metric that nothing can be said of."""
     found = Judgement(verdict=verdicts.UNKNOWN, why=why, unit=of or Judgement(verdict="").unit)
-    return Weighed(Tested(metric=metric, unit=unit, first=shown[0], second=shown[1], judgement=found))
+    return Weighed(JudgedMetric(metric=metric, unit=unit, first=shown[0], second=shown[1], judgement=found))
 
 
 def differences_of(first: Values, second: Values) -> list[float]:
@@ -83,12 +85,12 @@ def differences_of(first: Values, second: Values) -> list[float]:
     such, else by the values."""
     shifts: Iterable[float | None] = [None] * len(first.values)
     if first.steps and second.steps:
-        shifts = map(turns.log_ratio, first.steps, second.steps)
+        shifts = map(interleaved.log_ratio, first.steps, second.steps)
     values = zip(first.values, second.values, shifts, strict=True)
     return [math.log(other) - math.log(one) if shift is None else shift for one, other, shift in values]
 
 
-def step_test(first: Side, second: Side, rule: Rule) -> Tested:
+def step_test(first: Side, second: Side, rule: VerdictRule) -> JudgedMetric:
     """The timed step of two sides; of results that are wrong no speed is judged."""
     shown = centre(first), centre(second)
     wrong = next((s for s in (first, second) if s.backend.status in ("wrong", "failed", "unavailable")), None)
@@ -106,7 +108,7 @@ def centre(side: Side) -> float | None:
     return float(np.median(side.step.values)) if side.step and side.step.values else None
 
 
-def parts(first: Side, second: Side, rule: Rule) -> Iterator[Weighed]:
+def parts(first: Side, second: Side, rule: VerdictRule) -> Iterator[Weighed]:
     """Kernel time by pass and by family, in the order of what they take; the small ones are not tested."""
     for column, kind in (("pass", "pass"), ("family", "family")):
         sums = [{g.key: g.time_ns for g in (s.backend.passes if kind == "pass" else s.backend.families)}
@@ -120,7 +122,7 @@ def parts(first: Side, second: Side, rule: Rule) -> Iterator[Weighed]:
 
 
 def kernel_time(
-    first: Side, second: Side, column: str, name: str, rule: Rule, shown: tuple[float | None, float | None]
+    first: Side, second: Side, column: str, name: str, rule: VerdictRule, shown: tuple[float | None, float | None]
 ) -> Weighed:
     """Kernel time of one pass or family, by the profiled steps; of a kernel that serves several passes its parts."""
     values = []
@@ -141,7 +143,7 @@ def kernel_time(
     return weigh(f"{column}:{name}", "ns", values[0], values[1], rule, shown)
 
 
-def others(first: Side, second: Side, rule: Rule) -> Iterator[Weighed]:
+def others(first: Side, second: Side, rule: VerdictRule) -> Iterator[Weighed]:
     """Peak memory and efficiency, each where both sides have it."""
     if first.memory and second.memory:
         yield memory(first, second, rule)
@@ -149,18 +151,18 @@ def others(first: Side, second: Side, rule: Rule) -> Iterator[Weighed]:
         yield efficiency(first, second, rule)
 
 
-def memory(first: Side, second: Side, rule: Rule) -> Weighed:
+def memory(first: Side, second: Side, rule: VerdictRule) -> Weighed:
     """Peak memory. Raises `ValueError` where a side has none."""
     if first.memory is None or second.memory is None:
         raise ValueError("a side has no peak memory")
     shown = float(np.median(first.memory.values)), float(np.median(second.memory.values))
     if len(first.memory.values) == len(second.memory.values) == 1:
         found = _single(*shown, rule)
-        return Weighed(Tested(metric="memory", unit="B", first=shown[0], second=shown[1], judgement=found))
+        return Weighed(JudgedMetric(metric="memory", unit="B", first=shown[0], second=shown[1], judgement=found))
     return weigh("memory", "B", first.memory, second.memory, rule, shown)
 
 
-def _single(first: float, second: float, rule: Rule) -> Judgement:
+def _single(first: float, second: float, rule: VerdictRule) -> Judgement:
     """One value each, known but for the allowance: there is nothing to test."""
     allowance = OTHER_TIME if rule.allowance is None else rule.allowance
     ratio = second / first
@@ -171,7 +173,7 @@ def _single(first: float, second: float, rule: Rule) -> Judgement:
     return msgspec.structs.replace(verdicts.decide(found, 0.0, rule.resolution), adjusted_p=None)
 
 
-def efficiency(first: Side, second: Side, rule: Rule) -> Weighed:
+def efficiency(first: Side, second: Side, rule: VerdictRule) -> Weighed:
     """Σ roof time / Σ time of the judged rows, by profiled steps or launches."""
     values = []
     for side in (first, second):

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from perfkit.compare.iterations import ITERATION, iterations
-from perfkit.compare.metrics import Rule, Weighed, untested, weigh
+from perfkit.compare.metrics import VerdictRule, Weighed, untested, weigh
 from perfkit.compare.results import PhasePair
 from perfkit.compare.sides import Side, Values
 from perfkit.engines import PHASES, Iteration
@@ -23,7 +23,7 @@ ALIKE = 0.05  # what batches and contexts may differ by and still be called the 
 _Amount = Callable[[int], float]  # of a step
 
 
-def phases(first: Side, second: Side, rule: Rule) -> list[PhasePair]:
+def phases(first: Side, second: Side, rule: VerdictRule) -> list[PhasePair]:
     """Return the phases that either side has; none unless both serve."""
     served = iterations(first), iterations(second)
     if not all(served) or not (first.has_times and second.has_times):
@@ -43,7 +43,7 @@ def _of(served: Mapping[int, Iteration], phase: str) -> dict[int, Iteration]:
 
 
 def _phase(
-    phase: str, sides: Sequence[Side], served: Sequence[Mapping[int, Iteration]], rule: Rule
+    phase: str, sides: Sequence[Side], served: Sequence[Mapping[int, Iteration]], rule: VerdictRule
 ) -> tuple[PhasePair, list[Weighed]]:
     """One phase, and its metrics, each judged by itself."""
     mine = [_of(one, phase) for one in served]
@@ -58,7 +58,7 @@ def _phase(
 
 
 def _metrics(
-    sides: Sequence[Side], mine: Sequence[Mapping[int, Iteration]], per_token: bool, rule: Rule
+    sides: Sequence[Side], mine: Sequence[Mapping[int, Iteration]], per_token: bool, rule: VerdictRule
 ) -> Iterator[Weighed]:
     """Time and kernel time, of a token where tokens are known, else of an iteration; and kernels of an iteration."""
     of = "per token" if per_token else "an iteration"

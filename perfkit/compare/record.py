@@ -30,7 +30,7 @@ class Turn(msgspec.Struct, frozen=True):
     samples_ns: list[float]
 
 
-class Launch(msgspec.Struct, kw_only=True):
+class RecordedLaunch(msgspec.Struct, kw_only=True):
     """One fresh process for each side. `tables` are the sides' kernel tables, paths below the folder ("" for none)."""
 
     turns: list[Turn]  # in the order in which they were measured
@@ -57,7 +57,7 @@ class Measurement(msgspec.Struct, kw_only=True):
     created: str
     command: list[str]
     sides: list[MeasuredSide]
-    launches: list[Launch]
+    launches: list[RecordedLaunch]
     stopped: str = ""  # why there are as many launches as there are
     share: float = 1.0  # of the error, that verdicts at this number of launches may spend
 

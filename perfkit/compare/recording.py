@@ -10,18 +10,20 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import perfkit
-from perfkit.compare.launching import Program, measure
+from perfkit.compare.launching import SideProgram, measure
 from perfkit.compare.record import MeasuredSide, Measurement, is_measurement, write_measurement
-from perfkit.compare.stopping import Plan
+from perfkit.compare.stopping import StoppingRule
 from perfkit.errors import UsageError
 from perfkit.run.session import Session
 from perfkit.run_folder import read_manifest
 
 Progress = Callable[[str, str], None]
-Sides = Sequence[tuple[Program, str, dict[str, str]]]
+Sides = Sequence[tuple[SideProgram, str, dict[str, str]]]
 
 
-def measure_into(folder: Path, sides: Sides, plan: Plan, check: bool, overwrite: bool, progress: Progress) -> None:
+def measure_into(
+    folder: Path, sides: Sides, plan: StoppingRule, check: bool, overwrite: bool, progress: Progress
+) -> None:
     """Measure `sides`, each a program with the name of its run folder and what is unavailable there, into `folder`.
 
     With `check` every run folder is made first: results against the reference, one timing, one profile; without, sides

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from perfkit.analysis.difference import Change
+from perfkit.analysis.difference import PartChange
 from perfkit.analysis.results import Interval
 from perfkit.instructions.results import CodeChange
 from perfkit.statistics.verdicts import Judgement
@@ -62,7 +62,7 @@ class Waterfall(msgspec.Struct, frozen=True, kw_only=True):
     lines: list[WaterfallLine]
 
 
-class Cell(msgspec.Struct, frozen=True):
+class SideTime(msgspec.Struct, frozen=True):
     """Time of one side at one place of the tree, a step; None where unknown.
 
     `flop_known` and `bytes_known` are the shares of its time whose kernels know theirs; the others add nothing.
@@ -84,7 +84,7 @@ class TreeLine(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     level: int
-    cells: list[Cell | None]
+    cells: list[SideTime | None]
 
 
 class Exchange(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,7 +99,7 @@ class Exchange(msgspec.Struct, frozen=True, kw_only=True):
     second_ns: float
 
 
-class Tested(msgspec.Struct, frozen=True, kw_only=True):
+class JudgedMetric(msgspec.Struct, frozen=True, kw_only=True):
     """A metric of both sides (ns, bytes or a share), its judgement, and what it is of: step, pass, family, memory…"""
 
     metric: str
@@ -109,7 +109,7 @@ class Tested(msgspec.Struct, frozen=True, kw_only=True):
     judgement: Judgement
 
 
-class Served(msgspec.Struct, frozen=True, kw_only=True):
+class PartWinner(msgspec.Struct, frozen=True, kw_only=True):
     """A part of the model (its repeated layers together) as two sides serve it: each one's kernels, the longest first,
     their time judged, the label of the side that is shown to be faster ("" for none), and why."""
 
@@ -117,7 +117,7 @@ class Served(msgspec.Struct, frozen=True, kw_only=True):
     module: str
     operator: str
     kernels: list[list[str]]
-    tested: Tested
+    tested: JudgedMetric
     best: str
     why: str
 
@@ -131,7 +131,7 @@ class PhasePair(msgspec.Struct, frozen=True, kw_only=True):
     requests: list[float | None]
     tokens: list[float | None]
     context: list[float | None]
-    tested: list[Tested]
+    tested: list[JudgedMetric]
     unlike: str = ""
 
 
@@ -140,15 +140,15 @@ class Pair(msgspec.Struct, frozen=True, kw_only=True):
 
     first: str
     second: str
-    step: Tested
-    tested: list[Tested]  # passes and families, corrected together; then memory and efficiency
+    step: JudgedMetric
+    tested: list[JudgedMetric]  # passes and families, corrected together; then memory and efficiency
     waterfall: Waterfall | None
     exchanges: list[Exchange]
-    served: list[Served] = []  # of sides that differ in their executors
+    served: list[PartWinner] = []  # of sides that differ in their executors
     phases: list[PhasePair] = []  # of serving engines
-    operators: list[Change]
-    kernels: list[Change]
-    lines: list[Change] = []  # source lines, by the host's time of the profiled steps
+    operators: list[PartChange]
+    kernels: list[PartChange]
+    lines: list[PartChange] = []  # source lines, by the host's time of the profiled steps
     code: list[CodeChange] = []  # instructions, or source lines, inside kernels of both
 
 

@@ -15,7 +15,7 @@ import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from perfkit.compare.record import Launch, MeasuredSide, Measurement
+from perfkit.compare.record import MeasuredSide, Measurement, RecordedLaunch
 from perfkit.statistics import ranks
 from perfkit.statistics.verdicts import ALONE, BETTER, WORSE, Judgement
 
@@ -41,10 +41,12 @@ def parts(found: Sequence[Judgement]) -> bool:
     )
 
 
-def parts_of(folder: Path, labels: Sequence[str], launches: Sequence[Launch], share: float) -> list[list[Judgement]]:
+def parts_of(
+    folder: Path, labels: Sequence[str], launches: Sequence[RecordedLaunch], share: float
+) -> list[list[Judgement]]:
     """The parts of each side against the first, from the launches below `folder`, judged as the comparison will be."""
     from perfkit.compare import judge, sides
-    from perfkit.compare.metrics import Rule
+    from perfkit.compare.metrics import VerdictRule
     from perfkit.table import KernelTable
 
     if any(launch.unusable or not all(launch.tables) for launch in launches):
@@ -57,4 +59,4 @@ def parts_of(folder: Path, labels: Sequence[str], launches: Sequence[Launch], sh
     for place in range(len(labels)):
         tables = [KernelTable.load(folder / launch.tables[place]) for launch in launches]
         made.append(sides.of_launches(record, place, None, tables, str(folder)))
-    return [[one.judgement for one in judge.tested(made[0], other, Rule())] for other in made[1:]]
+    return [[one.judgement for one in judge.tested(made[0], other, VerdictRule())] for other in made[1:]]

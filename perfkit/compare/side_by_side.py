@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from perfkit.analysis.report.aggregate import known_sum
-from perfkit.compare.results import Cell, Exchange, TreeLine
+from perfkit.compare.results import Exchange, SideTime, TreeLine
 from perfkit.tree import nodes
 from perfkit.tree.places import NOT_PLACED, Places, places_of
 
@@ -82,11 +82,11 @@ def _matrix(lines: pd.DataFrame) -> Reals:
     return np.concatenate([amounts, np.isfinite(values) * amounts[:, :1]], axis=1)
 
 
-def _cell(amounts: Reals) -> Cell:
+def _cell(amounts: Reals) -> SideTime:
     sums, known = np.split(amounts, 2)
     line, ns = dict(zip(_AMOUNTS, sums.tolist(), strict=True)), dict(zip(_AMOUNTS, known.tolist(), strict=True))
     time = line["time"]
-    return Cell(
+    return SideTime(
         time_ns=time,
         launches=line["count"],
         flop=known_sum(line["flop"], ns["flop"], time),

@@ -19,9 +19,9 @@ import numpy as np
 from perfkit.analysis.report.analyse import analyse, analyse_table
 from perfkit.analysis.report.rows import ceilings_of, in_steps, marked_for, steps_of
 from perfkit.analysis.results import BackendReport, Report
+from perfkit.analysis.roofline.excluded import judge_rows
 from perfkit.analysis.roofline.roof import Judged
-from perfkit.analysis.roofline.withheld import judge_rows
-from perfkit.compare.record import Launch, Measurement
+from perfkit.compare.record import Measurement, RecordedLaunch
 from perfkit.run_folder import TIMED_ALONE, TIMED_APART, BackendRun, Manifest
 from perfkit.statistics import series
 from perfkit.table import KernelTable
@@ -219,7 +219,7 @@ def _of_pooled(
     return Side(label, source, report, report.backends[0], alone.tables.get(backend), whole, manifest)
 
 
-def _units(launches: Sequence[Launch], place: int, origin: str) -> Values:
+def _units(launches: Sequence[RecordedLaunch], place: int, origin: str) -> Values:
     """The median step of each launch; of each round where there are too few launches to test."""
     by_launch: list[list[float]] = []
     by_round: list[list[float]] = []
@@ -235,7 +235,7 @@ def _units(launches: Sequence[Launch], place: int, origin: str) -> Values:
 
 
 def _launch_flags(
-    launches: Sequence[Launch], place: int, samples: Sequence[float], units: Sequence[float]
+    launches: Sequence[RecordedLaunch], place: int, samples: Sequence[float], units: Sequence[float]
 ) -> list[str]:
     found = []
     restless = sum(launch.steady_from[place] is None for launch in launches)

@@ -15,7 +15,7 @@ from perfkit.errors import InputError, UsageError
 from perfkit.run_folder import MANIFEST
 
 if TYPE_CHECKING:
-    from perfkit.compare.metrics import Rule
+    from perfkit.compare.metrics import VerdictRule
     from perfkit.compare.sides import Side
     from perfkit.readers.run import Run
     from perfkit.table import KernelTable
@@ -192,7 +192,7 @@ def _allocator(side: Side) -> str:
     return f", all with the {settings.allocator} allocator" if settings and settings.device == "cpu" else ""
 
 
-def how_of(sides: Sequence[Side], rule: Rule) -> str:
+def how_of(sides: Sequence[Side], rule: VerdictRule) -> str:
     """How the sides were measured, with which allocator, and what the intervals therefore hold."""
     from perfkit.compare.metrics import allowance_of
     from perfkit.compare.sides import LAUNCH, ROUND

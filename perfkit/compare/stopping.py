@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from perfkit.compare import settled
-from perfkit.compare.record import Launch
+from perfkit.compare.record import RecordedLaunch
 from perfkit.statistics import ranks
 from perfkit.statistics.corrections import holm
 from perfkit.statistics.estimates import LEVEL
@@ -38,7 +38,7 @@ _FAR = math.log1p(FAR)
 
 
 @dataclass(frozen=True)
-class Plan:
+class StoppingRule:
     """Amount of measurement. With a `precision` (a share) launches go on until every ratio to the first side is known
     to that, plus or minus, or `time_limit` (seconds) is over. That rule looks at the interval's width alone, never at
     whether it leaves out 1: it favours no verdict."""
@@ -59,7 +59,7 @@ class Plan:
         looks = self.looks()
         return SHARES[sum(launches > look for look in looks)] if looks else 1.0
 
-    def for_sides(self, sides: int) -> Plan:
+    def for_sides(self, sides: int) -> StoppingRule:
         """Return the plan for `sides` sides: each doubling of the pairs that Holm corrects for takes one launch more,
         which halves the least p, before the first look can show anything."""
         more = math.ceil(math.log2(max(1, sides - 1)))
@@ -77,7 +77,13 @@ class Plan:
         return next((end - launches for end in (*self.looks(), self.launches) if end > launches), 1)
 
 
-def why(launches: Sequence[Launch], sides: int, plan: Plan, seconds: float, parts: settled.Parts | None = None) -> str:
+def why(
+    launches: Sequence[RecordedLaunch],
+    sides: int,
+    plan: StoppingRule,
+    seconds: float,
+    parts: settled.Parts | None = None,
+) -> str:
     """Return why to stop now; "" to go on. Without `parts`, steps near each other do not stop it."""
     n = len(launches)
     if plan.precision is None and n >= plan.launches:
@@ -91,7 +97,7 @@ def why(launches: Sequence[Launch], sides: int, plan: Plan, seconds: float, part
     return ""
 
 
-def _at_look(launches: Sequence[Launch], sides: int, plan: Plan, parts: settled.Parts | None) -> str:
+def _at_look(launches: Sequence[RecordedLaunch], sides: int, plan: StoppingRule, parts: settled.Parts | None) -> str:
     """Return the reason to end at this look; "" to go on."""
     share = plan.share(len(launches))
     shifts = [ranks.paired(one, 1 - (1 - LEVEL) * share) for one in _log_ratios(launches, sides)]
@@ -107,16 +113,16 @@ def _at_look(launches: Sequence[Launch], sides: int, plan: Plan, parts: settled.
     return "every verdict stood, of steps and parts," if all(map(settled.parts, of_near)) else ""
 
 
-def reached(launches: Sequence[Launch], sides: int, precision: float) -> bool:
+def reached(launches: Sequence[RecordedLaunch], sides: int, precision: float) -> bool:
     """Return whether half the interval of every side's ratio to the first is at most `precision`."""
     return all(ranks.paired(one).half <= precision for one in _log_ratios(launches, sides))
 
 
-def _log_ratios(launches: Sequence[Launch], sides: int) -> list[list[float]]:
+def _log_ratios(launches: Sequence[RecordedLaunch], sides: int) -> list[list[float]]:
     """The log ratio of each launch to the first side, by side."""
     logs = np.log([[_centre(launch, side) for launch in launches] for side in range(sides)])
     return [list(logs[side] - logs[0]) for side in range(1, sides)]
 
 
-def _centre(launch: Launch, side: int) -> float:
+def _centre(launch: RecordedLaunch, side: int) -> float:
     return float(np.median([ns for turn in launch.turns if turn.side == side for ns in turn.samples_ns]))

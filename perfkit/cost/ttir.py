@@ -15,7 +15,7 @@ from typing import Any
 
 from perfkit.cost.model import ITEM_BYTES, Cost, TensorSpec
 from perfkit.cost.shapes import matrix_unit
-from perfkit.cost.ttir_text import ENTRY, NAMED, Line, UnknownWork, all_lines, parsed
+from perfkit.cost.ttir_text import ENTRY, NAMED, TtirLine, UnknownWork, all_lines, parsed
 
 _Sums = dict[str, float]  # FLOP by unit
 _Moved = dict[tuple[str, bool], float]  # elements by tensor and whether they are written
@@ -56,10 +56,10 @@ def ttir_cost(text: str, arguments: Mapping[str, TensorSpec | int | float], grid
 
     Raises `UnknownWork` for what the text does not say: trips that depend on data, operations that are not known.
     """
-    return _Program(text, arguments, [*grid, 1, 1][:3]).cost()
+    return _LaunchedKernel(text, arguments, [*grid, 1, 1][:3]).cost()
 
 
-class _Program:
+class _LaunchedKernel:
     """A kernel with the arguments of a launch."""
 
     def __init__(self, text: str, arguments: Mapping[str, TensorSpec | int | float], grid: Sequence[int]) -> None:
@@ -125,7 +125,7 @@ class _Program:
             _add(moved, chosen[1], 1.0)
         return flop, moved
 
-    def _walk(self, lines: list[Line], program: tuple[int, ...]) -> tuple[_Sums, _Moved]:
+    def _walk(self, lines: list[TtirLine], program: tuple[int, ...]) -> tuple[_Sums, _Moved]:
         """The work of `lines`, once."""
         flop: _Sums = {}
         moved: _Moved = {}
@@ -135,7 +135,7 @@ class _Program:
             _add(moved, access, times)
         return flop, moved
 
-    def _of(self, line: Line, program: tuple[int, ...]) -> tuple[float, tuple[_Sums, _Moved]]:
+    def _of(self, line: TtirLine, program: tuple[int, ...]) -> tuple[float, tuple[_Sums, _Moved]]:
         """How often an operation runs, and its work each time."""
         if line.operation == "scf.for":
             first, end, step = (self._number(name, program) for name in line.bounds[1:])
@@ -150,7 +150,7 @@ class _Program:
             self._known[id(line)] = _of_operation(line), self._access(line)
         return 1, self._known[id(line)]
 
-    def _waiting(self, line: Line, program: tuple[int, ...]) -> tuple[_Sums, _Moved]:
+    def _waiting(self, line: TtirLine, program: tuple[int, ...]) -> tuple[_Sums, _Moved]:
         """The work of a loop that waits for a lock, whose trips change no figure: atomics are all that it does."""
         parts = [*line.inside, *line.otherwise]
         flop, moved = self._walk(parts, program)
@@ -169,7 +169,7 @@ class _Program:
             pass
         return max(sides, key=lambda side: (sum(side[0].values()), sum(side[1].values())))
 
-    def _access(self, line: Line) -> _Moved:
+    def _access(self, line: TtirLine) -> _Moved:
         """The elements that a load or store reaches, by tensor and whether they are written."""
         if line.operation not in ("tt.load", "tt.store", "tt.atomic_rmw", "tt.atomic_cas"):
             if line.operation.startswith(("tt.descriptor", "tt.experimental")):
@@ -227,7 +227,7 @@ def _add(sums: dict[Any, float], found: Mapping[Any, float], times: float) -> No
         sums[key] = sums.get(key, 0.0) + times * amount
 
 
-def _conditions(line: Line) -> list[str]:
+def _conditions(line: TtirLine) -> list[str]:
     """The value that a branch depends on."""
     return NAMED.findall(line.rest)[:1] if line.operation in ("scf.if", "cf.cond_br") else []
 
@@ -245,7 +245,7 @@ def _unit(types: str) -> str:
     return f"vector_{_TYPES[word]}" if word in ("f64", "f32", "f16", "bf16") else ""
 
 
-def _of_operation(line: Line) -> dict[str, float]:
+def _of_operation(line: TtirLine) -> dict[str, float]:
     """FLOP of an operation that is not a loop; none where it only moves or counts."""
     if line.operation in ("tt.reduce", "tt.scan"):
         return _of_reduction(line)
@@ -262,7 +262,7 @@ def _of_operation(line: Line) -> dict[str, float]:
     return {unit: _elements(types) * (2.0 if line.operation == "math.fma" else 1.0)} if unit else {}
 
 
-def _of_product(line: Line) -> dict[str, float]:
+def _of_product(line: TtirLine) -> dict[str, float]:
     """2·M·N·K of a product, on the matrix unit of its operands."""
     types = _TENSOR.findall(line.rest.rpartition(" : ")[2])
     (left, word), (right, _) = types[0], types[1]
@@ -275,7 +275,7 @@ def _of_product(line: Line) -> dict[str, float]:
     return {matrix_unit(dtype, precision): 2.0 * math.prod(rows) * columns[-1]}
 
 
-def _of_reduction(line: Line) -> dict[str, float]:
+def _of_reduction(line: TtirLine) -> dict[str, float]:
     """FLOP of a reduction or scan: its region for each element but the first along the axis."""
     before, _, after = line.rest.rpartition(" -> ")
     types = before.rpartition(" : ")[2]

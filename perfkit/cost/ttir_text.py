@@ -21,14 +21,14 @@ class UnknownWork(Exception):
 
 
 @dataclass
-class Line:
+class TtirLine:
     """An operation: what it defines, its text, and the lines of its regions."""
 
     name: str
     operation: str
     rest: str
-    inside: list[Line] = field(default_factory=list)
-    otherwise: list[Line] = field(default_factory=list)  # of scf.if; of scf.while what follows its condition
+    inside: list[TtirLine] = field(default_factory=list)
+    otherwise: list[TtirLine] = field(default_factory=list)  # of scf.if; of scf.while what follows its condition
     carried: dict[str, str] = field(default_factory=dict)  # of a loop: its arguments' first values
     bounds: tuple[str, ...] = ()  # of a loop: variable, first, end and step
 
@@ -38,7 +38,7 @@ class Line:
         return _BLOCK.findall(self.rest) if self.operation.startswith("cf.") else []
 
 
-def parsed(text: str) -> tuple[list[str], dict[str, list[Line]]]:
+def parsed(text: str) -> tuple[list[str], dict[str, list[TtirLine]]]:
     """Return the arguments of the module's function, and its blocks by label, `ENTRY` the first."""
     plain = _LOC.sub("", text)
     head = _FUNCTION.search(plain)
@@ -46,7 +46,7 @@ def parsed(text: str) -> tuple[list[str], dict[str, list[Line]]]:
         raise UnknownWork("its TTIR holds no function")
     arguments = NAMED.findall(head[2])
     scope, used = {name: name for name in arguments}, set(arguments)
-    blocks: dict[str, list[Line]] = {ENTRY: []}
+    blocks: dict[str, list[TtirLine]] = {ENTRY: []}
     block = blocks[ENTRY]
     for line in _region(iter(plain[head.end() :].splitlines())):
         if line.operation:
@@ -58,7 +58,7 @@ def parsed(text: str) -> tuple[list[str], dict[str, list[Line]]]:
     return arguments, blocks
 
 
-def all_lines(lines: list[Line]) -> Iterator[Line]:
+def all_lines(lines: list[TtirLine]) -> Iterator[TtirLine]:
     """Yield `lines` and those of their regions."""
     for line in lines:
         yield line
@@ -66,20 +66,20 @@ def all_lines(lines: list[Line]) -> Iterator[Line]:
         yield from all_lines(line.otherwise)
 
 
-def _region(lines: Iterator[str]) -> list[Line]:
+def _region(lines: Iterator[str]) -> list[TtirLine]:
     """The operations up to the end of a region. Labels of blocks, and its end, are lines without operation."""
-    found: list[Line] = []
+    found: list[TtirLine] = []
     for text in map(str.strip, lines):
         if text.startswith("}"):  # the types of a reduction come after its region
-            return [*found, Line("", "", text)]
+            return [*found, TtirLine("", "", text)]
         if text.startswith("^"):
-            found.append(Line("", "", text))
+            found.append(TtirLine("", "", text))
         elif loop := _FOR.match(text):
             carried = dict(_CARRIED.findall(loop[6].partition("->")[0]))
             bounds = (loop[2], loop[3], loop[4], loop[5])
-            found.append(Line(loop[1] or "", "scf.for", loop[6], _inner(lines)[0], [], carried, bounds))
+            found.append(TtirLine(loop[1] or "", "scf.for", loop[6], _inner(lines)[0], [], carried, bounds))
         elif match := _OPERATION.match(text):
-            line = Line(match[1] or "", match[2], match[3])
+            line = TtirLine(match[1] or "", match[2], match[3])
             if text.endswith("{"):
                 line.inside, end = _inner(lines)
                 if "else" in end or "do {" in end:
@@ -89,14 +89,14 @@ def _region(lines: Iterator[str]) -> list[Line]:
     return found
 
 
-def _inner(lines: Iterator[str]) -> tuple[list[Line], str]:
+def _inner(lines: Iterator[str]) -> tuple[list[TtirLine], str]:
     """The operations of a region of one block, and how it ends."""
     found = _region(lines)
     end = found.pop().rest if found and not found[-1].operation else ""
     return [line for line in found if line.operation], end
 
 
-def _rename(lines: list[Line], scope: dict[str, str], used: set[str]) -> None:
+def _rename(lines: list[TtirLine], scope: dict[str, str], used: set[str]) -> None:
     """Give each value a name of its own: regions next to each other use the same names for different values."""
     for line in lines:
         inner = dict(scope)

@@ -4,6 +4,6 @@ A backend is faster for nothing if its model predicts worse: each is compared wi
 """
 
 from perfkit.evaluation.evaluate import evaluate
-from perfkit.evaluation.results import Accuracy, Evaluated, Evaluation, Loss
+from perfkit.evaluation.results import Accuracy, Evaluated, Evaluation, MeanLoss
 
-__all__ = ["Accuracy", "Evaluated", "Evaluation", "Loss", "evaluate"]
+__all__ = ["Accuracy", "Evaluated", "Evaluation", "MeanLoss", "evaluate"]

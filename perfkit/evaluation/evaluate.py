@@ -17,10 +17,10 @@ import numpy as np
 from perfkit import backends, statistics
 from perfkit.errors import InputError, UsageError
 from perfkit.evaluation import questions
-from perfkit.evaluation.results import Accuracy, Evaluated, Evaluation, Loss
+from perfkit.evaluation.results import Accuracy, Evaluated, Evaluation, MeanLoss
 from perfkit.kernels import mkl
 from perfkit.run_folder import Settings
-from perfkit.workloads import forms, llmc, loader
+from perfkit.workloads import batch_formats, llmc, loader
 from perfkit.workloads.interface import Workload
 from perfkit.workloads.tokens import SYNTHETIC, StoredTokens
 
@@ -79,7 +79,7 @@ def _losses(backend: str, workload: Workload, task: _Task, name: str, progress: 
     model = workload.build(settings).to(device=settings.device, dtype=dtype).eval()
     program = backends.get(backend).prepare(workload, model, settings)
     for number, (tokens, targets) in enumerate(task.batches(), 1):
-        batch = forms.placed((torch.from_numpy(tokens),), settings.device, dtype)
+        batch = batch_formats.placed((torch.from_numpy(tokens),), settings.device, dtype)
         logits, _ = program.forward(batch)
         assert isinstance(logits, torch.Tensor)
         wanted = torch.from_numpy(targets).to(settings.device).view(-1)
@@ -134,7 +134,7 @@ class _Tokens(_Task):
             return Evaluated(name=name, reason="Its loss is not finite.")
         above = None if self.first is None else statistics.mean((each - self.first).tolist())
         self.first = each if self.first is None else self.first
-        loss = Loss(tokens=len(each) * self.length, mean=statistics.mean(each.tolist()), above=above)
+        loss = MeanLoss(tokens=len(each) * self.length, mean=statistics.mean(each.tolist()), above=above)
         return Evaluated(name=name, loss=loss)
 
 
@@ -165,7 +165,7 @@ class _Questions(_Task):
         if largest >= vocabulary:
             raise InputError(f"{path} holds the token {largest}; the model's vocabulary has {vocabulary}.")
 
-    def _rows(self) -> Iterator[questions.Rows]:
+    def _rows(self) -> Iterator[questions.TokenRows]:
         return questions.batches(self.examples, self.settings.batch_size, self.length)
 
     def batches(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:

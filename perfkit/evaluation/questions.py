@@ -17,7 +17,7 @@ PADDING = 0  # any token: nothing after a row's end is looked at
 
 
 @dataclass(frozen=True)
-class Rows:
+class TokenRows:
     """Inputs and targets (B, T), and where the targets are tokens of an ending."""
 
     tokens: np.ndarray
@@ -34,11 +34,11 @@ def longest(examples: Sequence[Example]) -> int:
     return max(len(e.context) + max(map(len, e.completions)) - 1 for e in examples)
 
 
-def batches(examples: Sequence[Example], rows: int, length: int) -> Iterator[Rows]:
+def batches(examples: Sequence[Example], rows: int, length: int) -> Iterator[TokenRows]:
     """The endings of all questions in order, a row each, in batches of `rows`; the last one is filled up."""
     pairs = [(e.context, ending) for e in examples for ending in e.completions]
     for first in range(0, len(pairs), rows):
-        made = Rows(*(np.full((rows, length), PADDING, kind) for kind in (np.int64, np.int64, bool)))
+        made = TokenRows(*(np.full((rows, length), PADDING, kind) for kind in (np.int64, np.int64, bool)))
         for row, (context, ending) in enumerate(pairs[first : first + rows]):
             whole = np.array([*context, *ending])
             made.tokens[row, : len(whole) - 1] = whole[:-1]

@@ -7,7 +7,7 @@ import msgspec
 from perfkit.statistics import Estimate
 
 
-class Loss(msgspec.Struct, kw_only=True):
+class MeanLoss(msgspec.Struct, kw_only=True):
     """The mean loss of all tokens, and how far it lies above the first backend's on the same sequences.
 
     Intervals are the bootstrap's over sequences; `above` is None of the first backend itself.
@@ -33,7 +33,7 @@ class Evaluated(msgspec.Struct, kw_only=True):
     """One backend: its loss or its accuracy, or why it has none."""
 
     name: str
-    loss: Loss | None = None
+    loss: MeanLoss | None = None
     accuracy: Accuracy | None = None
     reason: str = ""
 

@@ -47,7 +47,8 @@ def measured(q: Tensor, kv_heads: int, at_once: bool | None = None) -> Times:
     values; kept for this machine. With `at_once` from projections and back to these, as a step by hand goes."""
     operators = library_attention.OPERATORS
     facts = [torch.cuda.get_device_name(q.device), torch.__version__, torch.backends.cudnn.version()]
-    facts += [[one.name for one in operators], str(q.dtype), list(q.shape), kv_heads, at_once]
+    ours = [f"{i.language}:{i.version}" for i in kernels.find("flash_attention_forward").implementations]
+    facts += [[one.name for one in operators], ours, str(q.dtype), list(q.shape), kv_heads, at_once]
     measure = partial(_measure, q, kv_heads) if at_once is None else partial(_measure_step, q, kv_heads, at_once)
     found: Times = kept("attention", facts, measure)
     return found

@@ -20,7 +20,7 @@ IGNORED = -1  # a target that does not count
 
 
 @dataclass
-class Head(ABC):
+class LossHead(ABC):
     """From y (N, C), what enters the head `name` of `weight` (Vp, C), to the loss; back to dy (N, C) and `gradient`.
 
     dy and `gradient` (Vp, C) are None in a step made for inference.
@@ -49,7 +49,7 @@ class Head(ABC):
 
 
 @dataclass
-class WholeHead(Head):
+class WholeHead(LossHead):
     """The logits (N, Vp) are kept, and become their gradient."""
 
     logits: Tensor
@@ -76,7 +76,7 @@ class WholeHead(Head):
             self.products.backward_weight(self.logits, self.y, self.gradient, add)
 
 
-class ChunkedHead(Head):
+class ChunkedHead(LossHead):
     """The loss makes the slopes of y and the weight where their gradients go, and the backward scales them there.
 
     Only where gradients of several batches are added up (`accumulates`) has the weight's slope memory of its own.

@@ -23,7 +23,7 @@ from perfkit.handwritten.arena import Arena
 from perfkit.handwritten.attention import Attention, Shapes, alike
 from perfkit.handwritten.calls import at
 from perfkit.handwritten.fastest_attention import fastest
-from perfkit.handwritten.head import ChunkedHead, Head, WholeHead
+from perfkit.handwritten.head import ChunkedHead, LossHead, WholeHead
 from perfkit.handwritten.model import Names, Norm
 from perfkit.handwritten.step import RawStep
 from perfkit.run_folder import Settings
@@ -88,7 +88,7 @@ class LanguageStep(RawStep):
         self.statistics = Arena(statistics, torch.float32, self.device)
         self.tokens = Arena({"idx": self.sizes, "targets": (self.rows,)}, torch.int64, self.device)
 
-    def _head(self, accumulates: bool) -> Head:
+    def _head(self, accumulates: bool) -> LossHead:
         shared, name, weight = self.scratch, self.names.head, self.parameters[self.head]
         dy, gradient = (shared["narrow"], self.gradient(self.head)) if self.training else (None, None)
         parts = self.call, self.products, name, shared["y"], dy, weight, gradient, self.vocabulary

@@ -21,7 +21,7 @@ READ_SHARE = {"sum": 1.0, "triad": 2 / 3, "copy": 1 / 2, "negate": 1 / 2, "torch
 TOLERANCE = 0.05  # by how much a check may be missed through noise alone
 
 
-class Machine(msgspec.Struct, frozen=True, kw_only=True):
+class DeviceFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Facts about the device that were not measured: `bounds` must not be exceeded, `datasheet` is only shown."""
 
     fingerprint: str
@@ -36,7 +36,7 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     software: Mapping[str, str] = {}
 
 
-def assemble(observations: Iterable[Observation], machine: Machine, measured_at: str) -> Ceilings:
+def assemble(observations: Iterable[Observation], machine: DeviceFacts, measured_at: str) -> Ceilings:
     """Ceilings from everything seen; wrong results are left out and reported. Raises `ValueError` for no bandwidth."""
     seen = list(observations)
     right = [o for o in seen if o.ok and o.rate > 0]
@@ -75,7 +75,7 @@ def assemble(observations: Iterable[Observation], machine: Machine, measured_at:
     return result
 
 
-SHORTEST_JUDGED_S = 5e-6  # `perfkit.analysis.roofline.withheld`: a launch on a GPU below it is too small
+SHORTEST_JUDGED_S = 5e-6  # `perfkit.analysis.roofline.excluded`: a launch on a GPU below it is too small
 
 
 def unsettled(observations: Iterable[Observation]) -> list[int]:
@@ -109,7 +109,7 @@ def _reads(seen: Sequence[Observation]) -> list[Observation]:
     ]
 
 
-def _compute(seen: Sequence[Observation], machine: Machine) -> list[Ceiling]:
+def _compute(seen: Sequence[Observation], machine: DeviceFacts) -> list[Ceiling]:
     groups: dict[str, list[Observation]] = defaultdict(list)
     for o in seen:
         if o.resource not in (*BANDWIDTHS, FUNCTIONS, ATTENTION):
@@ -230,7 +230,7 @@ def _torch_below(seen: Sequence[Observation]) -> SelfCheck:
     return SelfCheck("torch below the roof", False, text)
 
 
-def _vector_above_product(seen: Sequence[Observation], machine: Machine) -> SelfCheck:
+def _vector_above_product(seen: Sequence[Observation], machine: DeviceFacts) -> SelfCheck:
     def best(resource: str, by: str) -> float:
         return max((o.rate for o in seen if o.resource == resource and o.by == by), default=0.0)
 
@@ -245,7 +245,7 @@ def _vector_above_product(seen: Sequence[Observation], machine: Machine) -> Self
     return SelfCheck(name, False, f"{text}: the vector roof was raised to that")
 
 
-def _within_bounds(ceilings: Ceilings, machine: Machine) -> SelfCheck:
+def _within_bounds(ceilings: Ceilings, machine: DeviceFacts) -> SelfCheck:
     """Main memory and arithmetic against the datasheet, and against what the hardware cannot exceed."""
     measured = {"memory": ceilings.dram_bandwidth, **ceilings.compute}
     limits = {**machine.datasheet, **machine.bounds}

@@ -13,7 +13,7 @@ from bisect import bisect_right
 import msgspec
 
 from perfkit.hardware.attention import CausalRate
-from perfkit.hardware.collectives.results import Sweep
+from perfkit.hardware.collectives.results import CollectiveSweep
 
 SCHEMA_VERSION = 2
 
@@ -89,7 +89,7 @@ class Ceilings(msgspec.Struct, kw_only=True):
     duration_s: float | None = None
     region_s: float | None = None  # an empty parallel region: to begin work on all threads and to wait for them
     handover: float | None = None  # bytes/s at which threads read what all of them wrote, from each other's caches
-    collectives: list[Sweep] = []  # between ranks of this machine: `perfkit ceilings --ranks N`
+    collectives: list[CollectiveSweep] = []  # between ranks of this machine: `perfkit ceilings --ranks N`
     warnings: list[str] = []
     checks: list[SelfCheck] = []
 

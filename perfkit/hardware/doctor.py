@@ -42,7 +42,7 @@ _NSIGHT_PLACES = (
 )
 
 
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
+class DoctorCheck(msgspec.Struct, frozen=True, kw_only=True):
     """One thing looked for. `state` is ok, limited or missing; `detail` what was found; `remedy` gets the rest."""
 
     name: str
@@ -63,10 +63,10 @@ class Level(msgspec.Struct, frozen=True, kw_only=True):
 class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
     """Everything `perfkit doctor` says."""
 
-    findings: list[Finding]
+    findings: list[DoctorCheck]
     levels: list[Level]
 
-    def finding(self, name: str) -> Finding:
+    def finding(self, name: str) -> DoctorCheck:
         """The finding called `name`."""
         return next(f for f in self.findings if f.name == name)
 
@@ -86,7 +86,7 @@ def diagnose(root: Path = ROOT) -> Diagnosis:
     return Diagnosis(findings=findings, levels=levels(findings))
 
 
-def levels(findings: Sequence[Finding]) -> list[Level]:
+def levels(findings: Sequence[DoctorCheck]) -> list[Level]:
     """The kinds of report that these findings allow, from what needs least to what needs most."""
     states = {f.name: f.state for f in findings}
 
@@ -104,9 +104,9 @@ def levels(findings: Sequence[Finding]) -> list[Level]:
     ]
 
 
-def _python() -> Finding:
+def _python() -> DoctorCheck:
     python = platform.python_version()
-    return Finding(
+    return DoctorCheck(
         name="Python",
         state=OK,
         detail=f"{python}; perfkit {perfkit.__version__}",
@@ -115,11 +115,11 @@ def _python() -> Finding:
     )
 
 
-def _machine() -> Finding:
+def _machine() -> DoctorCheck:
     cpu = read_cpu()
     vector = next((flag for flag in ("avx512f", "avx2", "sve", "asimd") if flag in cpu.simd), "no wide vectors")
     cores = f"{cpu.usable} core{'s' if cpu.usable != 1 else ''}"
-    return Finding(
+    return DoctorCheck(
         name="CPU",
         state=OK,
         detail=f"{cpu.model}, {cores}, {vector}, {text(cpu.memory_bytes, 'iB')} memory",
@@ -139,28 +139,28 @@ _PACKAGES: tuple[tuple[str, str, str, str], ...] = (
 )
 
 
-def _packages() -> list[Finding]:
+def _packages() -> list[DoctorCheck]:
     findings = [_package(*entry) for entry in _PACKAGES]
     cupy = next((n for n in ("cupy-cuda13x", "cupy-cuda12x", "cupy") if version_of(n)), "cupy-cuda12x")
     return [*findings, _package("cupy", cupy, "CUDA kernels on a GPU", "pip install 'perfkit[cuda12]' (or cuda13)")]
 
 
-def _package(name: str, package: str, purpose: str, remedy: str) -> Finding:
+def _package(name: str, package: str, purpose: str, remedy: str) -> DoctorCheck:
     version = version_of(package)
     if name == "thunder" and sys.version_info >= FIRST_PYTHON_WITHOUT_THUNDER:
         remedy = "It needs a Python before 3.14: make an environment with 3.13."
     state = OK if version else MISSING
-    return Finding(name=name, state=state, detail=version or "", purpose=purpose, remedy="" if version else remedy)
+    return DoctorCheck(name=name, state=state, detail=version or "", purpose=purpose, remedy="" if version else remedy)
 
 
-def _torch() -> Finding:
+def _torch() -> DoctorCheck:
     purpose = "running workloads and measuring ceilings"
     version = version_of("torch")
     if version is None:
-        return Finding(name="torch", state=MISSING, detail="", purpose=purpose, remedy=RUN_EXTRA)
+        return DoctorCheck(name="torch", state=MISSING, detail="", purpose=purpose, remedy=RUN_EXTRA)
     if _numbers(version) < LEAST_TORCH:
         wanted = ".".join(map(str, LEAST_TORCH))
-        return Finding(
+        return DoctorCheck(
             name="torch",
             state=MISSING,
             detail=f"{version} is too old",
@@ -171,9 +171,9 @@ def _torch() -> Finding:
     detail = f"{version}, built for {cuda or 'the CPU alone'}"
     if cuda or not read_gpus():
         untested = tested.untested(version, tested.torches(), "pip install 'torch=={}'")
-        return Finding(name="torch", state=OK, detail=detail, purpose=purpose, remedy=untested)
+        return DoctorCheck(name="torch", state=OK, detail=detail, purpose=purpose, remedy=untested)
     remedy = "For the GPU install a CUDA build: https://pytorch.org/get-started"
-    return Finding(name="torch", state=LIMITED, detail=detail, purpose=purpose, remedy=remedy)
+    return DoctorCheck(name="torch", state=LIMITED, detail=detail, purpose=purpose, remedy=remedy)
 
 
 def torch_cuda() -> str | None:
@@ -192,20 +192,20 @@ def torch_cuda() -> str | None:
     return None
 
 
-def _compiler() -> Finding:
+def _compiler() -> DoctorCheck:
     purpose = "hand-written kernels, torch.compile on the CPU, and the sharpest ceilings"
     compiler = find_compiler()
     if compiler is None:
-        return Finding(name="compiler", state=MISSING, detail="", purpose=purpose, remedy=HOW_TO_GET)
+        return DoctorCheck(name="compiler", state=MISSING, detail="", purpose=purpose, remedy=HOW_TO_GET)
     if has_openmp(compiler):
-        return Finding(name="compiler", state=OK, detail=compiler.version, purpose=purpose)
+        return DoctorCheck(name="compiler", state=OK, detail=compiler.version, purpose=purpose)
     remedy = "Install OpenMP for it (macOS: brew install libomp), or set CC to a gcc."
-    return Finding(
+    return DoctorCheck(
         name="compiler", state=LIMITED, detail=f"{compiler.version}, without OpenMP", purpose=purpose, remedy=remedy
     )
 
 
-def _gpu(root: Path) -> list[Finding]:
+def _gpu(root: Path) -> list[DoctorCheck]:
     gpus, driver = read_gpus(root), driver_version(root)
     driver = driver or next((gpu.driver for gpu in gpus if gpu.driver), None)
     purpose = "CUDA workloads, their traces and counters"
@@ -217,14 +217,14 @@ def _gpu(root: Path) -> list[Finding]:
     shut = f" (this user may not open {access.named(closed)})" if closed else ""
     none = "" if gpus else "None is needed to read reports or to run on the CPU."
     return [
-        Finding(
+        DoctorCheck(
             name="GPU",
             state=state,
             detail=names + slowed + shut,
             purpose=purpose,
             remedy=access.ASK_FOR_ACCESS if closed else none,
         ),
-        Finding(
+        DoctorCheck(
             name="driver",
             state=OK if driver else MISSING,
             detail=driver or "",
@@ -234,7 +234,7 @@ def _gpu(root: Path) -> list[Finding]:
     ]
 
 
-def _nsight(root: Path) -> list[Finding]:
+def _nsight(root: Path) -> list[DoctorCheck]:
     tools = (
         ("ncu", "hardware counters of GPU kernels", "Install NVIDIA Nsight Compute (part of the CUDA toolkit)."),
         ("nsys", "timelines of whole GPU programs", "Install NVIDIA Nsight Systems (part of the CUDA toolkit)."),
@@ -244,7 +244,7 @@ def _nsight(root: Path) -> list[Finding]:
         path = find_tool(name, root)
         detail = f"{_tool_version(path)} at {path}".strip() if path else ""
         findings.append(
-            Finding(
+            DoctorCheck(
                 name=name, state=OK if path else MISSING, detail=detail, purpose=purpose, remedy="" if path else remedy
             )
         )
@@ -270,23 +270,23 @@ def _tool_version(path: Path) -> str:
     return found[1].rstrip(".") if found else ""
 
 
-def _counters(root: Path) -> Finding:
+def _counters(root: Path) -> DoctorCheck:
     purpose = "ncu may read the GPU's counters"
     name = "counter permission"
     restricted = counters_need_admin(root)
     if restricted is None:
-        return Finding(
+        return DoctorCheck(
             name=name, state=MISSING, detail="no NVIDIA driver says", purpose=purpose, remedy="Needs the driver."
         )
     if not restricted:
-        return Finding(name=name, state=OK, detail="open to all users", purpose=purpose)
+        return DoctorCheck(name=name, state=OK, detail="open to all users", purpose=purpose)
     if is_admin(root):
-        return Finding(name=name, state=OK, detail="for administrators, which this process is", purpose=purpose)
+        return DoctorCheck(name=name, state=OK, detail="for administrators, which this process is", purpose=purpose)
     remedy = (
         "Run ncu with sudo, or set the driver option NVreg_RestrictProfilingToAdminUsers=0 "
         "(https://developer.nvidia.com/ERR_NVGPUCTRPERM); containers need --cap-add=SYS_ADMIN."
     )
-    return Finding(name=name, state=MISSING, detail="for administrators only", purpose=purpose, remedy=remedy)
+    return DoctorCheck(name=name, state=MISSING, detail="for administrators only", purpose=purpose, remedy=remedy)
 
 
 def _numbers(words: str) -> tuple[int, ...]:

@@ -12,23 +12,23 @@ import msgspec
 import perfkit
 from perfkit.errors import PerfkitError, Unavailable, UsageError
 from perfkit.hardware import native_bench
-from perfkit.hardware.assemble import Machine, assemble, unsettled
+from perfkit.hardware.assemble import DeviceFacts, assemble, unsettled
 from perfkit.hardware.ceilings import BUSY, Ceilings
 from perfkit.hardware.compiler import find_compiler
 from perfkit.hardware.cpu import Cpu, read_cpu
 from perfkit.hardware.gpu import Gpu, gpu_use, read_gpus
 from perfkit.hardware.identity import fingerprint, version_of
-from perfkit.hardware.observation import Observation, Plan, Progress, cpu_plan, method_of
+from perfkit.hardware.observation import Effort, Observation, Progress, cpu_plan, method_of
 from perfkit.hardware.peaks import cpu_bounds, peaks_of
 from perfkit.hardware.subprocesses import import_path, json_lines, thread_settings
-from perfkit.hardware.torch_operators import Request
+from perfkit.hardware.torch_operators import CeilingRequest
 
 TIME_LIMIT = 120.0  # for torch's part; it plans for far less
 SAMPLED_S = 0.3
 LOOKS, PERIOD_S = 4, 0.4  # at a GPU: NVML's figures cover up to a second
 
 
-def measure(device: str, threads: int, progress: Progress | None = None, plan: Plan | None = None) -> Ceilings:
+def measure(device: str, threads: int, progress: Progress | None = None, plan: Effort | None = None) -> Ceilings:
     """Measure the ceilings of `device` ("cpu", "cuda:0", …) with `threads` threads: about 20 s on two cores.
 
     Raises `Unavailable` without torch or without that GPU, `RunFailed` when torch's process dies.
@@ -47,13 +47,13 @@ def measure(device: str, threads: int, progress: Progress | None = None, plan: P
     return ceilings
 
 
-def _measure_cpu(threads: int, say: Progress, plan: Plan | None) -> Ceilings:
+def _measure_cpu(threads: int, say: Progress, plan: Effort | None) -> Ceilings:
     cpu = read_cpu()
     caches = cache_bytes(cpu, threads)
     plan = plan or cpu_plan(int(max(caches.values(), default=0)), cpu.memory_bytes)
     seen, problem = _observe_cpu(plan, threads, int(caches.get("L2", 2**21)), say)
     peaks = cpu_bounds(cpu, threads)
-    machine = Machine(
+    machine = DeviceFacts(
         fingerprint=fingerprint(threads),
         device="cpu",
         device_name=cpu.model,
@@ -72,7 +72,7 @@ def _measure_cpu(threads: int, say: Progress, plan: Plan | None) -> Ceilings:
     return ceilings
 
 
-def _observe_cpu(plan: Plan, threads: int, stream_from: int, say: Progress) -> tuple[list[Observation], str]:
+def _observe_cpu(plan: Effort, threads: int, stream_from: int, say: Progress) -> tuple[list[Observation], str]:
     """Everything seen, and the sentence that says why the compiled programs did not run.
 
     Their rounds lie apart, torch's part between: load that comes and goes then shows as rounds that disagree. Working
@@ -80,7 +80,7 @@ def _observe_cpu(plan: Plan, threads: int, stream_from: int, say: Progress) -> t
     """
     start = time.monotonic()
     seen, problem = _native_round(plan, threads, stream_from, 0, say)
-    request = Request(device="cpu", threads=threads, plan=plan, patterns="all" if problem else "check")
+    request = CeilingRequest(device="cpu", threads=threads, plan=plan, patterns="all" if problem else "check")
     seen += [o for o in _torch(request, say) if isinstance(o, Observation)]
     if problem:
         return seen, problem
@@ -100,7 +100,7 @@ def _observe_cpu(plan: Plan, threads: int, stream_from: int, say: Progress) -> t
 
 
 def _native_round(
-    plan: Plan, threads: int, stream_from: int, number: int, say: Progress
+    plan: Effort, threads: int, stream_from: int, number: int, say: Progress
 ) -> tuple[list[Observation], str]:
     """One round of the compiled programs, and the sentence that says why it is missing."""
     try:
@@ -113,7 +113,7 @@ def _native_round(
 
 
 def _between_threads(
-    name: str, measured: Callable[[Plan, int], float | None], plan: Plan, threads: int, say: Progress
+    name: str, measured: Callable[[Effort, int], float | None], plan: Effort, threads: int, say: Progress
 ) -> float | None:
     """Return what a compiled program measured with several threads; None if it could not be measured."""
     say(name)
@@ -124,12 +124,12 @@ def _between_threads(
 
 
 def _measure_gpu(device: str, threads: int, say: Progress) -> Ceilings:
-    request = Request(device=device, threads=threads, plan=Plan(sizes=(), main_memory=None))
+    request = CeilingRequest(device=device, threads=threads, plan=Effort(sizes=(), main_memory=None))
     lines = list(_torch(request, say))
     seen = [line for line in lines if isinstance(line, Observation)]
     gpu = next(line for line in lines if isinstance(line, Gpu))
     peaks = peaks_of(_with_clocks(gpu))
-    machine = Machine(
+    machine = DeviceFacts(
         fingerprint=fingerprint(threads),
         device=device,
         device_name=gpu.name,
@@ -151,7 +151,7 @@ def _with_clocks(gpu: Gpu) -> Gpu:
     return msgspec.structs.replace(gpu, **{k: v for k, v in known.items() if getattr(gpu, k) is None})
 
 
-def _torch(request: Request, say: Progress) -> Iterator[Observation | Gpu]:
+def _torch(request: CeilingRequest, say: Progress) -> Iterator[Observation | Gpu]:
     """Run `perfkit.hardware.torch_bench` and yield what it saw."""
     command = [sys.executable, "-m", "perfkit.hardware.torch_bench", msgspec.json.encode(request).decode()]
     environment = {**thread_settings(request.threads), **import_path()}

@@ -8,7 +8,7 @@ from typing import Any
 
 from perfkit.hardware.ceilings import IN_PLACE, MEMORY
 from perfkit.hardware.compiler import build_program
-from perfkit.hardware.observation import Observation, Plan
+from perfkit.hardware.observation import Effort, Observation
 from perfkit.hardware.subprocesses import json_lines, thread_settings
 
 NATIVE = Path(__file__).with_name("native")
@@ -16,7 +16,7 @@ NATIVE = Path(__file__).with_name("native")
 _TIME_LIMITS = (15.0, 6.0)
 
 
-def bandwidth(plan: Plan, threads: int, stream_from: int, number: int) -> Iterator[Observation]:
+def bandwidth(plan: Effort, threads: int, stream_from: int, number: int) -> Iterator[Observation]:
     """One round over all working sets. Stores that bypass the cache are tried from `stream_from` bytes on.
 
     Raises `Unavailable` without a compiler and `RunFailed` where the program cannot be built or run.
@@ -28,7 +28,7 @@ def bandwidth(plan: Plan, threads: int, stream_from: int, number: int) -> Iterat
         yield from _bandwidth(plan, threads, "ascending", 0, [plan.main_memory], number)
 
 
-def vector(plan: Plan, threads: int, number: int) -> Iterator[Observation]:
+def vector(plan: Effort, threads: int, number: int) -> Iterator[Observation]:
     """One round of multiply-add (and integer add and xor) chains in registers; raises like `bandwidth`."""
     command = [str(build_program(NATIVE / "vector.c")), str(plan.vector_s)]
     for line in json_lines(command, thread_settings(threads), _limit(number), "The vector measurement"):
@@ -44,7 +44,7 @@ def vector(plan: Plan, threads: int, number: int) -> Iterator[Observation]:
         )
 
 
-def region_s(plan: Plan, threads: int) -> float | None:
+def region_s(plan: Effort, threads: int) -> float | None:
     """Seconds from the begin of an empty parallel region to its end, the median; None where threads went missing.
 
     Raises like `bandwidth`.
@@ -53,7 +53,7 @@ def region_s(plan: Plan, threads: int) -> float | None:
     return 1 / line["median"] if line["ok"] else None
 
 
-def handover(plan: Plan, threads: int) -> float | None:
+def handover(plan: Effort, threads: int) -> float | None:
     """Bytes/s at which threads read what all of them wrote in another division, at best; None where it went wrong.
 
     Raises like `bandwidth`.
@@ -62,14 +62,14 @@ def handover(plan: Plan, threads: int) -> float | None:
     return line["best"] if line["ok"] else None
 
 
-def _of_threads(source: str, plan: Plan, threads: int, what: str) -> dict[str, Any]:
+def _of_threads(source: str, plan: Effort, threads: int, what: str) -> dict[str, Any]:
     command = [str(build_program(NATIVE / source)), str(plan.vector_s)]
     [line] = json_lines(command, thread_settings(threads), _limit(0), what)
     return line
 
 
 def _bandwidth(
-    plan: Plan, threads: int, order: str, stream_from: int, sizes: Sequence[int], number: int
+    plan: Effort, threads: int, order: str, stream_from: int, sizes: Sequence[int], number: int
 ) -> Iterator[Observation]:
     if not sizes:
         return

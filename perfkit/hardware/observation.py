@@ -39,7 +39,7 @@ def method_of(device: str) -> str:
     return METHOD if device == "cpu" else GPU_METHOD
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class Effort(msgspec.Struct, frozen=True, kw_only=True):
     """The extent of a measurement. Times in seconds are per item and round; sizes in bytes; `matmul_s` a precision."""
 
     sizes: tuple[int, ...]
@@ -68,12 +68,12 @@ GPU_SHAPES = (
 )  # fmt: skip
 
 
-def cpu_plan(last_cache: int | None, memory: int | None) -> Plan:
+def cpu_plan(last_cache: int | None, memory: int | None) -> Effort:
     """Working sets from 64 KiB by √2 to four times the last cache (256 MiB at least), within a sixteenth of memory."""
     room = (memory or 4 * GIB) // 16
     largest = min(max(256 * MIB, 4 * (last_cache or 0)), max(room, 64 * MIB))
     beyond = min(2 * largest, room)
-    return Plan(
+    return Effort(
         sizes=_sizes(64 * KIB, largest, 2),
         main_memory=beyond if beyond >= 2 * largest else None,
         shapes=CPU_SHAPES,
@@ -85,11 +85,11 @@ def cpu_plan(last_cache: int | None, memory: int | None) -> Plan:
 L2_PARTS = (0.75, 0.9)
 
 
-def gpu_plan(memory: int, l2_bytes: int | None = None) -> Plan:
+def gpu_plan(memory: int, l2_bytes: int | None = None) -> Effort:
     """Working sets from 1 MiB by factors of 2 to an eighth of the GPU's memory, 4 GiB at most; and parts of its L2."""
     largest = min(4 * GIB, memory // 8)
     parts = [round(part * (l2_bytes or 0) / KIB) * KIB for part in L2_PARTS]
-    return Plan(
+    return Effort(
         sizes=tuple(sorted({*_sizes(MIB, largest, 1), *(size for size in parts if MIB < size < largest)})),
         main_memory=None,
         pattern_s=0.05,

@@ -36,7 +36,7 @@ class Rate(msgspec.Struct, frozen=True, kw_only=True):
     flop: dict[str, float] = {}
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True):
+class DatasheetRow(msgspec.Struct, frozen=True, kw_only=True):
     """A board: how to recognise its device string, and what the vendor says it does."""
 
     name: str
@@ -85,7 +85,7 @@ def peaks_of(gpu: Gpu) -> Peaks:
     return Peaks(values=values, how=how, label=row.name if row else "")
 
 
-def find_row(device_name: str, multiprocessors: int | None = None) -> Row | None:
+def find_row(device_name: str, multiprocessors: int | None = None) -> DatasheetRow | None:
     """The table's row for a device string such as "NVIDIA H100 80GB HBM3"; None for a board that is not in it.
 
     Words are compared, not the whole string: vendor and series words do not matter, but a word that names another
@@ -159,7 +159,7 @@ def cpu_bounds(cpu: Cpu, cores: int) -> Peaks:
     return Peaks(values=values, how=dict.fromkeys(values, how))
 
 
-def _clock(maximum: float, row: Row | None, resource: str) -> float:
+def _clock(maximum: float, row: DatasheetRow | None, resource: str) -> float:
     """The clock to rate `resource` at: vendors rate Hopper's tensor units (not fp64) below the maximum clock."""
     tensor = row.tensor_clock_mhz if row else None
     if tensor is None or not resource.startswith("matrix_") or resource == "matrix_fp64":
@@ -174,7 +174,7 @@ def _rate_of(gpu: Gpu) -> Rate | None:
 
 
 @functools.lru_cache(maxsize=1)
-def _table() -> tuple[tuple[Rate, ...], tuple[Row, ...]]:
+def _table() -> tuple[tuple[Rate, ...], tuple[DatasheetRow, ...]]:
     data = tomllib.loads(TABLE.read_text(encoding="utf-8"))
     known = {"compute_capability", "geforce", "source"}
     rates = tuple(
@@ -186,4 +186,4 @@ def _table() -> tuple[tuple[Rate, ...], tuple[Row, ...]]:
         )
         for entry in data["rate"]
     )
-    return rates, tuple(msgspec.convert(entry, Row) for entry in data["gpu"])
+    return rates, tuple(msgspec.convert(entry, DatasheetRow) for entry in data["gpu"])

@@ -11,7 +11,7 @@ from perfkit.hardware.collectives import measure as collectives
 from perfkit.hardware.compiler import find_compiler
 from perfkit.hardware.identity import fingerprint, usable_threads, version_of
 from perfkit.hardware.measure import check_device, measure, used_by_others
-from perfkit.hardware.observation import Plan, Progress, method_of
+from perfkit.hardware.observation import Effort, Progress, method_of
 from perfkit.run_folder import write_whole
 
 
@@ -20,7 +20,7 @@ def load_or_measure(
     refresh: bool = False,
     progress: Progress | None = None,
     threads: int | None = None,
-    plan: Plan | None = None,
+    plan: Effort | None = None,
 ) -> Ceilings:
     """The ceilings of `device`, from the cache if they are there and still hold, else measured and kept.
 

@@ -16,7 +16,7 @@ import msgspec
 from perfkit.hardware.access import no_gpu
 from perfkit.hardware.observation import Observation
 from perfkit.hardware.torch_operators import (
-    Request,
+    CeilingRequest,
     function_observations,
     matmul_observations,
     memory_observations,
@@ -43,7 +43,7 @@ def cpu_best_of(call: Callable[[], object], seconds: float) -> float:
     return best
 
 
-def run_cpu(request: Request) -> Iterator[Observation]:
+def run_cpu(request: CeilingRequest) -> Iterator[Observation]:
     """All that torch is asked for on the CPU."""
     import torch
 
@@ -67,7 +67,7 @@ def main() -> None:
     """Answer the request in the one argument."""
     import torch
 
-    request = msgspec.json.decode(sys.argv[1], type=Request)
+    request = msgspec.json.decode(sys.argv[1], type=CeilingRequest)
     if request.device == "cpu":
         observations = run_cpu(request)
     elif not torch.cuda.is_available():

@@ -15,7 +15,7 @@ import msgspec
 from perfkit.hardware.gpu import gpu_of_torch
 from perfkit.hardware.observation import Observation, gpu_plan
 from perfkit.hardware.torch_attention import attention_observations
-from perfkit.hardware.torch_operators import Request, matmul_observations, memory_observations, say
+from perfkit.hardware.torch_operators import CeilingRequest, matmul_observations, memory_observations, say
 
 _LONG_S = 1e-3  # a graph's launch takes µs: of a product of 160 µs alone it took 2 %
 _STEPS = 2048  # of each chain; eight chains a thread hide the latency of the multiply-add
@@ -33,7 +33,7 @@ template <typename T> T multiply_add_chains(T x) {
 """.replace("STEPS", str(_STEPS))
 
 
-def run_cuda(request: Request) -> Iterator[Observation]:
+def run_cuda(request: CeilingRequest) -> Iterator[Observation]:
     """All that torch is asked for on `request.device`; its plan is made here, from the memory of the device."""
     import torch
 

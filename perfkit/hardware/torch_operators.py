@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from perfkit.hardware.ceilings import FUNCTIONS, IN_PLACE, MEMORY
-from perfkit.hardware.observation import AGREE, Observation, Plan
+from perfkit.hardware.observation import AGREE, Effort, Observation
 
 # Relative error that a product of this precision may have against fp64, for matrices of N(0, 1) with inner size 128.
 # That of fp8 is rounded to bf16, and its operands are numbers of fp8 before they are multiplied.
@@ -26,12 +26,12 @@ Multiply = Callable[[Any, Any, Any], Any]  # (a, w, out) → their product
 Shape = tuple[int, int, int]  # m, k, n
 
 
-class Request(msgspec.Struct, frozen=True, kw_only=True):
+class CeilingRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The parent's request. `patterns`: "check" (every second size, next to the C program) or "all" (instead of it)."""
 
     device: str
     threads: int
-    plan: Plan
+    plan: Effort
     patterns: str = "check"
 
 
@@ -83,7 +83,7 @@ def memory_observations(device: str, sizes: tuple[int, ...], seconds: float, bes
             )
 
 
-def function_observations(plan: Plan, best_of: Timer) -> Iterator[Observation]:
+def function_observations(plan: Effort, best_of: Timer) -> Iterator[Observation]:
     """Numbers a second of which fp32 exponentials are taken on a CPU, in a cache: `exp` is MKL's where PyTorch has MKL,
     `exp2` is PyTorch's own code, and as much work."""
     import torch
@@ -103,7 +103,7 @@ def function_observations(plan: Plan, best_of: Timer) -> Iterator[Observation]:
         )
 
 
-def matmul_observations(device: str, plan: Plan, precision: str, best_of: Timer) -> Iterator[Observation]:
+def matmul_observations(device: str, plan: Effort, precision: str, best_of: Timer) -> Iterator[Observation]:
     """Matrix products of a precision within `plan.matmul_s`, small ones first; then the best shape until it repeats.
 
     Nothing where this torch has no product of that precision on `device`.

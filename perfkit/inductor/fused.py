@@ -8,7 +8,7 @@ from perfkit.cost.model import Call
 
 
 @dataclass(frozen=True)
-class FusedKernel:
+class GeneratedKernel:
     """A generated kernel: its minimal traffic in bytes, the operations of its loops, and the operators they come from.
 
     Each call is one operation over all iterations of its loop; `operators` are aten names, as Inductor says.

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from perfkit.inductor.loops import Operation, operations_of
+from perfkit.inductor.loops import LoopOperation, operations_of
 
 ISSUED = {
     "exp": 9, "libdevice_exp": 9, "exp2": 8, "expm1": 26, "log": 25, "log2": 25, "log10": 27, "log1p": 30,
@@ -51,7 +51,7 @@ def _sizes(leaf: Any) -> dict[Any, int]:
     return {variable: int(size) for variable, size in leaf._body.var_ranges.items()}
 
 
-def _issued(one: Operation, sizes: dict[Any, int], online: int) -> int:
+def _issued(one: LoopOperation, sizes: dict[Any, int], online: int) -> int:
     if one.name == "reduction" and str(one.settings[2]) == _ONLINE:
         return online
     if one.name in ("load", "store", "store_reduction"):

@@ -37,7 +37,7 @@ _COMPARISONS = {
 
 
 @dataclass(frozen=True)
-class Operation:
+class LoopOperation:
     """One operation of a loop body: Inductor's name of it, the precisions of its operands and of its value, its other
     arguments, and how often it runs: `times` is the product of the sizes of the indices that it depends on."""
 
@@ -64,7 +64,7 @@ def is_template(leaf: Any) -> bool:
     return getattr(leaf, "_body", None) is None
 
 
-def operations_of(leaf: Any, graph: Any) -> list[Operation]:
+def operations_of(leaf: Any, graph: Any) -> list[LoopOperation]:
     """The distinct operations of one loop nest's body, moves of data among them; none for a template.
 
     Inductor writes a value's expression out at every use and lets the code generator find the repetitions: so does
@@ -93,7 +93,7 @@ def another_output(leaf: Any, seen: set[Hashable]) -> bool:
     return False
 
 
-def _calls(one: Operation, shape: tuple[int, ...]) -> list[Call]:
+def _calls(one: LoopOperation, shape: tuple[int, ...]) -> list[Call]:
     """An operation over all iterations of its loop nest, as the cost model knows it."""
     if one.name == "reduction":
         dtype = one.operands[0] if one.operands else "fp32"
@@ -110,7 +110,7 @@ def _operands(name: str, shape: tuple[int, ...], dtype: str) -> tuple[Any, ...]:
 
 
 @dataclass(frozen=True)
-class _Value:
+class _LoopValue:
     key: Hashable
     dtype: str  # "" for an index, which is not a value
     over: frozenset[Any]  # the variables of the loop nest that it depends on
@@ -125,12 +125,12 @@ class _Loop:
         self.sizes = {variable: number(size) for variable, size in body.var_ranges.items()}
         self.indices = body.indexing_exprs
         self.loaded: dict[str, frozenset[Any]] = {}  # of an index that was loaded, by its symbol: what it depends on
-        self.seen: dict[Hashable, _Value] = {}
-        self.operations: list[Operation] = []
+        self.seen: dict[Hashable, _LoopValue] = {}
+        self.operations: list[LoopOperation] = []
 
     def number_values(self, block: Any) -> None:
         """Walk a block of operations in order, give equal values one key, and note each operation once."""
-        values: dict[Any, _Value] = {}
+        values: dict[Any, _LoopValue] = {}
         for node in block.nodes:
             if node.op not in ("call_method", "call_module", "call_function"):
                 continue
@@ -148,16 +148,18 @@ class _Loop:
                     self._note(name, settings, operands, self.seen[key])
             values[node] = self.seen[key]
 
-    def _value(self, key: Hashable, name: str, settings: tuple[Any, ...], operands: list[_Value], node: Any) -> _Value:
+    def _value(
+        self, key: Hashable, name: str, settings: tuple[Any, ...], operands: list[_LoopValue], node: Any
+    ) -> _LoopValue:
         if name == "get_index":
             index = self.indices[str(node.args[0])]
-            return _Value(key, "", self._variables(index), index)
+            return _LoopValue(key, "", self._variables(index), index)
         called = node.op == "call_method"  # else it is a block under a mask
         over = frozenset[Any]().union(*(o.over for o in operands)) if called else frozenset(self.sizes)
         if name == "store_reduction":
             over = operands[0].over  # of the index: the value is reduced
         dtypes = [o.dtype for o in operands if o.dtype]
-        return _Value(key, _result_dtype(name, settings, dtypes, self.graph), over)
+        return _LoopValue(key, _result_dtype(name, settings, dtypes, self.graph), over)
 
     def _variables(self, index: Any) -> frozenset[Any]:
         """The loop's variables that an index depends on, those of the values in it that were loaded among them."""
@@ -167,11 +169,11 @@ class _Loop:
             found |= own
         return found
 
-    def _note(self, name: str, settings: tuple[Any, ...], operands: list[_Value], value: _Value) -> None:
+    def _note(self, name: str, settings: tuple[Any, ...], operands: list[_LoopValue], value: _LoopValue) -> None:
         times = math.prod(self.sizes[variable] for variable in value.over)
         index = next((o.index for o in operands if o.index is not None), None)
         dtypes = tuple(o.dtype for o in operands if o.dtype)
-        self.operations.append(Operation(name, dtypes, settings, value.dtype, times, index))
+        self.operations.append(LoopOperation(name, dtypes, settings, value.dtype, times, index))
 
 
 def _result_dtype(target: str, settings: tuple[Any, ...], dtypes: list[str], graph: Any) -> str:

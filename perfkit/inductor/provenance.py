@@ -301,7 +301,7 @@ def _lines(code: str, kernels: Sequence[str]) -> list[int]:
     return found
 
 
-def _served(nodes: Sequence[Any], places: dict[Any, Place]) -> tuple[shares.Member, ...]:
+def _served(nodes: Sequence[Any], places: dict[Any, Place]) -> tuple[shares.OperatorShare, ...]:
     """The parts of the model that a call that computes `nodes` serves; a node without a place counts nowhere."""
     working = [node for node in nodes if not is_view(node)] or list(nodes)
     groups: dict[Place, list[Any]] = {}

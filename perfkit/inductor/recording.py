@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from perfkit.inductor.block_masks import BlockMasks, Masked, of_leaves
-from perfkit.inductor.fused import FusedKernel
+from perfkit.inductor.fused import GeneratedKernel
 from perfkit.inductor.instructions import instructions_of
 from perfkit.inductor.loops import another_output, calls_of, is_template, operators_of
 from perfkit.inductor.names import ChangingSize
@@ -30,7 +30,7 @@ CPU_OPTIONS: dict[str, Any] = {"cpp.enable_kernel_profile": True, **DESCRIBED}
 class Recording:
     """Fused kernels by the name that a profiler shows, the generated code, and why something may be missing."""
 
-    kernels: dict[str, FusedKernel] = field(default_factory=dict)
+    kernels: dict[str, GeneratedKernel] = field(default_factory=dict)
     code: list[str] = field(default_factory=list)
     ambiguous: set[str] = field(default_factory=set)
     changing: set[str] = field(default_factory=set)  # kernels for any shape
@@ -40,12 +40,12 @@ class Recording:
     _open: dict[int, list[MaskedKernel]] = field(default_factory=dict)  # by graph, until its code is whole
     _masked: list[tuple[int, MaskedKernel]] = field(default_factory=list)  # and the number of the graph
 
-    def add(self, name: str, kernel: FusedKernel) -> None:
+    def add(self, name: str, kernel: GeneratedKernel) -> None:
         """Keep `kernel`; a name that forward and backward use for different kernels is ambiguous and is dropped."""
         if self.kernels.setdefault(name, kernel) != kernel:
             self.ambiguous.add(name)
 
-    def wrote(self, name: str, shown: str, kernel: FusedKernel, graph: Any, nodes: Any) -> None:
+    def wrote(self, name: str, shown: str, kernel: GeneratedKernel, graph: Any, nodes: Any) -> None:
         """Keep a kernel of `graph` that is called `name` in its code and `shown` by a profiler."""
         self.add(shown, kernel)
         self.sites.written(graph, name, work_of_kernel(kernel))
@@ -63,10 +63,10 @@ class Recording:
         if masked:
             self.masks.expect(number, code, [kernel.masked for kernel in masked])
 
-    def known(self) -> dict[str, FusedKernel]:
+    def known(self) -> dict[str, GeneratedKernel]:
         """The kernels that their names identify."""
         found = {name: kernel for name, kernel in self.kernels.items() if name not in self.ambiguous}
-        settled: dict[str, list[FusedKernel]] = {}
+        settled: dict[str, list[GeneratedKernel]] = {}
         for number, kernel in self._masked:
             settled.setdefault(kernel.shown, []).append(kernel.settled(self.masks, number))
         same = {name: each[0] for name, each in settled.items() if all(one == each[0] for one in each)}
@@ -109,10 +109,10 @@ class MaskedKernel:
     """A kernel of flex attention with a block mask, by the name that a profiler shows."""
 
     shown: str
-    kernel: FusedKernel
+    kernel: GeneratedKernel
     masked: Masked
 
-    def settled(self, masks: BlockMasks, number: int) -> FusedKernel:
+    def settled(self, masks: BlockMasks, number: int) -> GeneratedKernel:
         """The kernel with the pairs that its mask keeps in the graph of this number, where they are known."""
         kept = masks.kept(number, self.masked)
         if kept is None:
@@ -275,13 +275,13 @@ def profiled_name(source: str, name: str) -> str:
     return found.group(1).replace("Placeholder.DESCRIPTIVE_NAME", name).replace("Placeholder.KERNEL_NAME", "kernel")
 
 
-def describe(nodes: Any, args: Any, graph: Any) -> FusedKernel:
+def describe(nodes: Any, args: Any, graph: Any) -> GeneratedKernel:
     """Describe the kernel made of the scheduler's `nodes`, whose arguments are `args`, in Inductor's `graph`."""
     leaves = [leaf for node in nodes for leaf in node.get_nodes()]
     traffic = Traffic(leaves, args, graph)
     seen: set[Hashable] = set()
     of_leaves = [(leaf, calls_of(leaf, graph)) for leaf in leaves if not another_output(leaf, seen)]
-    return FusedKernel(
+    return GeneratedKernel(
         traffic.read(),
         traffic.written() + traffic.scratch(),
         calls=tuple(call for _, calls in of_leaves for call in calls),

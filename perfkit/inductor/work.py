@@ -6,12 +6,12 @@ from typing import Any
 
 from perfkit.cost import CostModel
 from perfkit.cost.shapes import vector_unit
-from perfkit.inductor.fused import FusedKernel
+from perfkit.inductor.fused import GeneratedKernel
 from perfkit.inductor.loops import call_of
 from perfkit.tree.shares import Work
 
 
-def work_of(kernel: FusedKernel) -> dict[str, Any]:
+def work_of(kernel: GeneratedKernel) -> dict[str, Any]:
     """The fields of a `DeclaredKernel`: its FLOP by the cost model, 1 an element for an operation that it has not.
 
     One that only moves data has 0 FLOP; of one that was not counted none are known.
@@ -40,7 +40,7 @@ def _family(families: set[str]) -> str:
     return next((family for family in ("attention", "matmul") if family in families), "fused")
 
 
-def work_of_kernel(kernel: FusedKernel) -> Work:
+def work_of_kernel(kernel: GeneratedKernel) -> Work:
     """The work of one call of a generated kernel."""
     work = work_of(kernel)
     return Work(work["flop"], work["bytes_read"], work["bytes_written"])

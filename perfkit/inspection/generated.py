@@ -12,7 +12,7 @@ from perfkit import backends, faults, fp8
 from perfkit.errors import InputError, PerfkitError, RunFailed, Unavailable
 from perfkit.inspection.results import Inspected
 from perfkit.run_folder import Settings, read_manifest
-from perfkit.workloads import forms
+from perfkit.workloads import batch_formats
 from perfkit.workloads.interface import Workload
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def _generated(
     model = workload.build(settings).to(device=settings.device, dtype=dtype)
     if settings.dtype == "fp8":
         fp8.convert(model, workload.layers)
-    batch = forms.placed(workload.batch(settings, 0), settings.device, dtype)
+    batch = batch_formats.placed(workload.batch(settings, 0), settings.device, dtype)
     progress("compiling: one step")
     program = backend.prepare(workload, model, settings)
     if settings.training:

@@ -42,7 +42,7 @@ def inspect_cuda(
     """Each kernel that `chosen` launches for `arguments`, compiled by NVRTC for `arch`."""
     from perfkit.kernels.cuda.binding import ITEM_SIZES, host_function
     from perfkit.kernels.cuda.build import compiled
-    from perfkit.kernels.cuda.host import Device, record
+    from perfkit.kernels.cuda.host import GpuLimits, record
     from perfkit.kernels.cuda.resources import read_resources
 
     source = operation.source_path(chosen)
@@ -50,7 +50,7 @@ def inspect_cuda(
     tensors = len(signature.tensors) + len(signature.outputs)
     function = host_function(source, chosen.symbol)
     scalars = chosen.numbers(operation.scalars(*arguments))
-    device = Device(arch, *ARCHITECTURES[arch])
+    device = GpuLimits(arch, *ARCHITECTURES[arch])
     host = record(function, device, ITEM_SIZES[dtype], [0] * tensors, scalars)
     names = list(dict.fromkeys(step.kernel for step in host.steps))
     if not names:

@@ -32,7 +32,7 @@ _TIMEOUT_S = 60
 
 
 @dataclass(frozen=True)
-class Instruction:
+class MachineInstruction:
     """One instruction: address, mnemonic, operands in AT&T order (the destination last)."""
 
     address: int
@@ -66,9 +66,9 @@ class Code:
     """The instructions of one function."""
 
     name: str
-    instructions: list[Instruction] = field(default_factory=list)
+    instructions: list[MachineInstruction] = field(default_factory=list)
 
-    def loops(self) -> Iterator[list[Instruction]]:
+    def loops(self) -> Iterator[list[MachineInstruction]]:
         """Innermost loops: from the target of a backward jump to it, with no other backward jump between."""
         jumps = [(i, _target(i)) for i in self.instructions if i.kind == "jump"]
         backward = [(target, i.address) for i, target in jumps if target is not None and target <= i.address]
@@ -79,7 +79,7 @@ class Code:
                 yield [i for i in self.instructions if start <= i.address <= end]
 
 
-def _target(jump: Instruction) -> int | None:
+def _target(jump: MachineInstruction) -> int | None:
     match = _TARGET.search(jump.operands)
     return int(match[1], 16) if match else None
 
@@ -98,7 +98,7 @@ def parse(text: str) -> dict[str, Code]:
             name, operands = one[2], one[3]
             while name in _PREFIXES and operands:
                 name, _, operands = operands.partition(" ")
-            current.instructions.append(Instruction(int(one[1], 16), name, operands.strip()))
+            current.instructions.append(MachineInstruction(int(one[1], 16), name, operands.strip()))
     return found
 
 
@@ -156,7 +156,7 @@ def disassembled(library: Path) -> str:
     return done.stdout
 
 
-def _instruction_set(instructions: Sequence[Instruction]) -> str:
+def _instruction_set(instructions: Sequence[MachineInstruction]) -> str:
     operands = [i.operands for i in instructions]
     if any("%zmm" in o or re.search(r"%k[1-7]", o) for o in operands):
         return "AVX-512"
@@ -167,7 +167,7 @@ def _instruction_set(instructions: Sequence[Instruction]) -> str:
     return "SSE" if any("%xmm" in o for o in operands) else "integer only"
 
 
-def _widths(instructions: Sequence[Instruction]) -> str:
+def _widths(instructions: Sequence[MachineInstruction]) -> str:
     """Bits of the vector arithmetic, the commonest first."""
     counts = Counter(i.width for i in instructions if i.kind.startswith("vector"))
     if not counts:
@@ -179,26 +179,26 @@ def _counts(mix: Counter[str]) -> str:
     return ", ".join(f"{kind} {n}" for kind, n in mix.most_common())
 
 
-def _calls(instructions: Sequence[Instruction]) -> str:
+def _calls(instructions: Sequence[MachineInstruction]) -> str:
     """Functions outside the library that are called, such as tanhf: each call in a loop is a loop that stays scalar."""
     targets = [_TARGET.search(i.operands) for i in instructions if i.kind == "call"]
     names = Counter(t[2].partition("@")[0] for t in targets if t and "@" in t[2])
     return ", ".join(f"{name} ×{n}" if n > 1 else name for name, n in names.most_common())
 
 
-def _vectors(loop: Sequence[Instruction]) -> tuple[int, int]:
+def _vectors(loop: Sequence[MachineInstruction]) -> tuple[int, int]:
     return _packed(loop) * max((i.width for i in loop), default=1), len(loop)
 
 
-def _distinct(loops: Sequence[list[Instruction]]) -> list[list[Instruction]]:
+def _distinct(loops: Sequence[list[MachineInstruction]]) -> list[list[MachineInstruction]]:
     """Each loop once: a compiler may jump back to one start from several places."""
-    kept: dict[str, list[Instruction]] = {}
+    kept: dict[str, list[MachineInstruction]] = {}
     for loop in loops:
         kept.setdefault(_loop(loop), loop)
     return list(kept.values())
 
 
-def _loop(loop: Sequence[Instruction]) -> str:
+def _loop(loop: Sequence[MachineInstruction]) -> str:
     mix = Counter(i.kind for i in loop)
     moving = ("vector", "load", "store")
     widest = max((i.width for i in loop if i.kind.startswith(moving)), default=0)
@@ -208,7 +208,7 @@ def _loop(loop: Sequence[Instruction]) -> str:
     return f"{len(loop)} instructions, {'scalar' if scalar else f'{widest}-bit vectors'}: {_counts(mix)}{calls}"
 
 
-def _packed(loop: Sequence[Instruction]) -> int:
+def _packed(loop: Sequence[MachineInstruction]) -> int:
     return sum(i.kind.startswith("vector") for i in loop)
 
 

@@ -10,7 +10,7 @@ from statistics import fmean
 import msgspec
 
 from perfkit import units
-from perfkit.instructions.results import FILLED, Course, KernelCode
+from perfkit.instructions.results import FILLED, CounterCourse, KernelCode
 
 _END = 0.1  # of the life: its first and its last part
 _HALF = 0.5  # of the most multiprocessors that have blocks at any time
@@ -26,7 +26,7 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     last: float | None
 
 
-def shown(code: KernelCode) -> list[Course]:
+def shown(code: KernelCode) -> list[CounterCourse]:
     """Return the courses in per cent: of the peak, or of the most multiprocessors at any time."""
     made = []
     for course in code.courses:
@@ -44,7 +44,7 @@ def parts(code: KernelCode) -> list[Parts]:
     return [_parts(course, code.duration_ns) for course in shown(code) if code.duration_ns]
 
 
-def _parts(course: Course, life: float | None) -> Parts:
+def _parts(course: CounterCourse, life: float | None) -> Parts:
     life = life or math.nan
     bounds = (0.0, _END * life, (1 - _END) * life, math.inf)
     means = [

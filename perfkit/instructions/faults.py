@@ -33,7 +33,7 @@ _FULL_QUEUES = ("lg_throttle", "mio_throttle")  # a warp waits to hand over this
 Amounts = list[float]
 
 
-class Place(NamedTuple):
+class SourcePlace(NamedTuple):
     """A line of a kernel, or an instruction without one (`line` 0, `file` its address): its share of an amount."""
 
     file: str
@@ -42,7 +42,7 @@ class Place(NamedTuple):
     share: float
 
 
-def places(code: KernelCode, amounts: Sequence[float]) -> list[Place]:
+def places(code: KernelCode, amounts: Sequence[float]) -> list[SourcePlace]:
     """Return the lines with the most of an amount, the largest first; none where it is nothing."""
     called = callers(code)
     whole, by_line = sum(amounts), dict[tuple[str, int], tuple[float, str]]()
@@ -54,7 +54,9 @@ def places(code: KernelCode, amounts: Sequence[float]) -> list[Place]:
         by_line[key] = (before + amount, source_text(code, *key) if one.line else one.sass)
     order = sorted(by_line.items(), key=lambda item: -item[1][0])[:MOST]
     made = [
-        Place(PurePath(file).name, line, text, amount / whole) for (file, line), (amount, text) in order if whole > 0
+        SourcePlace(PurePath(file).name, line, text, amount / whole)
+        for (file, line), (amount, text) in order
+        if whole > 0
     ]
     return [one for one in made if one.share >= _LEAST]
 
@@ -172,7 +174,7 @@ def share(code: KernelCode, amounts: Sequence[float]) -> float:
     return min(1.0, sum(amounts) / code.samples) if code.samples else 0.0
 
 
-def busy_before(code: KernelCode, barrier: int) -> Place | None:
+def busy_before(code: KernelCode, barrier: int) -> SourcePlace | None:
     """Return the line between a barrier and the one before it at which warps are found most."""
     amounts = [0.0] * len(code.instructions)
     for place in range(barrier - 1, -1, -1):

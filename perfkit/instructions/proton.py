@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from perfkit.errors import InputError
-from perfkit.instructions.regions import CYCLES, NS, Launch, Records, launch_of
+from perfkit.instructions.regions import CYCLES, NS, LongestLaunch, Records, launch_of
 
 _PLACE = re.compile(r"(.*) Core(\d+) CTA(\d+)")
 _WARP = re.compile(r"warp (\d+)")
@@ -40,7 +40,7 @@ def is_proton(path: Path) -> bool:
     return head.lstrip()[:1] == b"{" and _SIGN.search(head) is not None
 
 
-def read(path: Path) -> tuple[Launch, Records]:
+def read(path: Path) -> tuple[LongestLaunch, Records]:
     """Return the launch with the longest scopes and its records. Raises `InputError` for a damaged trace."""
     raw = path.read_bytes()
     try:

@@ -48,7 +48,7 @@ class Multiprocessor(msgspec.Struct, kw_only=True):
     busy_ns: float  # in which any of its warps was in a region
 
 
-class Launch(msgspec.Struct, kw_only=True):
+class LongestLaunch(msgspec.Struct, kw_only=True):
     """The longest launch in a file, the regions by warp time, and the multiprocessors, the last to end first.
 
     Where `unit` is cycles, lengths are cycles, and only the begin of a block is in ns: a span, and when regions end, is
@@ -85,7 +85,7 @@ def is_regions(head: bytes) -> bool:
     return head.startswith(MAGIC)
 
 
-def read(path: Path) -> tuple[Launch, Records]:
+def read(path: Path) -> tuple[LongestLaunch, Records]:
     """Return the longest launch of a file and its records. Raises `InputError` for a damaged or an empty one."""
     raw = path.read_bytes()
     if len(raw) < _HEAD.itemsize:
@@ -157,7 +157,7 @@ def _on_one_clock(records: np.ndarray) -> Records:
 
 def launch_of(
     records: Records, launches: int, multiprocessors: int, lost: int, kernel: str = "", unit: str = NS
-) -> Launch:
+) -> LongestLaunch:
     """Sum the records of a launch by region and by multiprocessor."""
     length = records.end_ns - records.begin_ns
     names = list(dict.fromkeys(records.name[np.argsort(-length, kind="stable")].tolist()))
@@ -165,7 +165,7 @@ def launch_of(
     by_sm = sorted((_multiprocessor(records, int(one)) for one in np.unique(records.sm)), key=lambda one: -one.end_ns)
     regions = sorted((_region(records, name, whole) for name in names), key=lambda region: -region.warp_ns)
     idle = float(np.mean([end - one.end_ns for one in by_sm])) / end if end else float("nan")
-    return Launch(
+    return LongestLaunch(
         launches=launches, multiprocessors=multiprocessors, lost=lost, span_ns=end, tick_ns=records.tick_ns,
         regions=regions, by_sm=by_sm, kernel=kernel, unit=unit, idle_tail=idle if unit == NS else float("nan"),
     )  # fmt: skip

@@ -35,7 +35,7 @@ class Marker(msgspec.Struct, kw_only=True):
     line: int = 0
 
 
-class Course(msgspec.Struct, kw_only=True):
+class CounterCourse(msgspec.Struct, kw_only=True):
     """What one counter did during a launch: values at moments after its begin, one every `interval_ns`."""
 
     name: str
@@ -58,7 +58,7 @@ class KernelCode(msgspec.Struct, kw_only=True):
     instructions: list[Instruction] = []
     sources: dict[str, str] = {}  # content by file name, of imported files
     markers: list[Marker] = []
-    courses: list[Course] = []  # where the report was sampled over time (PmSampling)
+    courses: list[CounterCourse] = []  # where the report was sampled over time (PmSampling)
 
     @property
     def samples(self) -> float:

@@ -10,7 +10,7 @@ import importlib.util
 from typing import TYPE_CHECKING, Any
 
 from perfkit.errors import Unavailable
-from perfkit.kernels.cuda.early import overlapping
+from perfkit.kernels.cuda.dependent_launch import overlapping
 from perfkit.kernels.declare import Family, Gradient, Implementation, Operation, added_to, versions
 from perfkit.kernels.families import catalog, cost_model, find
 from perfkit.kernels.languages import device_unavailable

@@ -20,7 +20,7 @@ from perfkit.kernels.dispatch import Kernel
 from perfkit.kernels.dtypes import TORCH_DTYPES
 from perfkit.kernels.families import find
 from perfkit.kernels.register import runner
-from perfkit.kernels.selection import Wanted, use_version
+from perfkit.kernels.selection import WantedVersion, use_version
 
 FEW = 32  # numbers of a case, by the product of its sizes: six means of five, say
 DRAWS = 32  # of inputs, whose results have the scale of such a case's
@@ -111,7 +111,7 @@ def check(
     mkl.choose_vector_functions()
     operation = find(operation, extra_dirs) if isinstance(operation, str) else operation
     seed = secrets.randbits(32) if seed is None else seed
-    wanted = Wanted(version, language) if version or language else selection.wanted()
+    wanted = WantedVersion(version, language) if version or language else selection.wanted()
     chosen = selection.choose(operation, device, dtype, wanted)
     cases: Sequence[Mapping[str, int]] = [{}] if inputs is not None else [sizes] if sizes else operation.cases
 
@@ -120,7 +120,7 @@ def check(
         arguments = inputs if inputs is not None else operation.inputs(Inputs(dtype, seed), **case)
         placed = [a.to(device) if isinstance(a, Tensor) else a for a in arguments]
         scales = result_scales(operation, dtype, seed, {} if inputs is not None else case)
-        same = Wanted(chosen.version, chosen.language)
+        same = WantedVersion(chosen.version, chosen.language)
         errors = _errors(operation, same, dtype, placed, device, scales, operation.growth(case))
         results.append(
             CheckResult(operation.qualified_name, chosen.version, dtype, case, seed, errors, chosen.language)
@@ -130,7 +130,7 @@ def check(
 
 def _errors(
     operation: Operation,
-    wanted: Wanted,
+    wanted: WantedVersion,
     dtype: str,
     arguments: Sequence[Any],
     device: str,

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 from perfkit.content import load_content_module
 from perfkit.errors import RunFailed
-from perfkit.kernels.c.binding import Launch
+from perfkit.kernels.c.binding import BoundCKernel
 from perfkit.kernels.declare import Implementation, Operation
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
-def launcher(operation: Operation, implementation: Implementation, dtype: str) -> Launch:
+def launcher(operation: Operation, implementation: Implementation, dtype: str) -> BoundCKernel:
     """The function of the source, for tensors and scalars. Raises `RunFailed` where the source has none of the name."""
     source = operation.source_path(implementation)
     function: Any = getattr(load_content_module("kernels", source), implementation.symbol, None)

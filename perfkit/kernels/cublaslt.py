@@ -42,7 +42,7 @@ class Epilogue(enum.IntEnum):
     DGELU = 192  # times the derivative of GELU at aux
 
 
-class Form(NamedTuple):
+class ProductShape(NamedTuple):
     """All that the choice of an algorithm depends on: out (rows, columns) = a · b, a sum of `inner` terms each.
 
     `turned`: whether a is given as (inner, rows), and b as (columns, inner).
@@ -103,7 +103,7 @@ def product(
     rows, columns = out.shape
     inner = a.shape[0 if turned[0] else 1]
     tf32 = out.dtype == torch.float32 and torch.get_float32_matmul_precision() != "highest"
-    form = Form(
+    form = ProductShape(
         rows, columns, inner, turned, out.dtype, epilogue, add, tf32, _alignment(tensors), out.get_device()
     )  # fmt: skip
     with torch.cuda.device(form.device):
@@ -116,7 +116,7 @@ def product(
 class _Plan:
     """A product of one form, out = alpha · a · b + beta · out: what the library knows it by, and the algorithm."""
 
-    def __init__(self, form: Form) -> None:
+    def __init__(self, form: ProductShape) -> None:
         self.form = form
         self.algorithm = _Algorithm()
         self._lock = threading.Lock()  # of the addresses, which the description holds
@@ -178,10 +178,10 @@ class _Plan:
         return _made("MatrixLayout", _TYPES[self.form.dtype], *sizes)
 
 
-_plans: dict[Form, _Plan | None] = {}
+_plans: dict[ProductShape, _Plan | None] = {}
 
 
-def _plan(form: Form, fastest: Callable[[_Plan], list[int] | None]) -> _Plan | None:
+def _plan(form: ProductShape, fastest: Callable[[_Plan], list[int] | None]) -> _Plan | None:
     """The plan of a form, measured at its first use; None where the library has no algorithm for it."""
     if form in _plans:
         return _plans[form]

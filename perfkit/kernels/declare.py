@@ -194,7 +194,8 @@ class Operation:
 class Family:
     """Operations that belong together: one folder, with the Python file of the same name and its sources.
 
-    `legend` gives the meaning of every letter in the operations' shapes.
+    `legend` gives the meaning of every letter in the operations' shapes. What the operations replace in PyTorch and in
+    models is declared in another file of the folder (`perfkit.kernels.replaced`).
     """
 
     name: str

@@ -10,7 +10,7 @@ import torch
 
 from perfkit.errors import InputError
 from perfkit.kernels import selection
-from perfkit.kernels.c.binding import Launch
+from perfkit.kernels.c.binding import BoundCKernel
 from perfkit.kernels.declare import Implementation, Operation
 from perfkit.kernels.dtypes import TORCH_DTYPES, name_of
 from perfkit.kernels.languages import language
@@ -34,14 +34,14 @@ class Kernel:
     """One implementation, built and bound, for one precision."""
 
     implementation: Implementation
-    run: Launch
+    run: BoundCKernel
 
     def launch(self, tensors: Sequence[torch.Tensor], scalars: tuple[int | float, ...]) -> None:
         """Run on contiguous inputs, then outputs."""
         self.run(tensors, self.implementation.numbers(scalars))
 
 
-class Output(NamedTuple):
+class OutputLayout(NamedTuple):
     """Shape, strides and type of an output."""
 
     shape: tuple[int, ...]
@@ -49,18 +49,18 @@ class Output(NamedTuple):
     dtype: torch.dtype
 
 
-class Plan(NamedTuple):
+class CallPlan(NamedTuple):
     """The data that every call with given shapes, types and numbers needs."""
 
     kernel: Kernel
-    run: Launch
+    run: BoundCKernel
     scalars: tuple[int | float, ...]
     numbers: tuple[int | float, ...]  # the scalars as `run` takes them
-    outputs: tuple[Output, ...]
+    outputs: tuple[OutputLayout, ...]
     large: bool  # whether some output is worth huge pages
 
 
-Plans = dict[tuple[Any, ...], dict[tuple[Any, ...], Plan]]
+Plans = dict[tuple[Any, ...], dict[tuple[Any, ...], CallPlan]]
 
 
 class Runner:
@@ -81,8 +81,8 @@ class Runner:
         # For each version that may be asked for, by shapes and types, then by numbers: a learning rate may be another
         # one at each call.
         self._plans: Plans = {}
-        self._plans_by_wanted: dict[selection.Wanted, Plans] = {}
-        self._wanted: selection.Wanted | None = None
+        self._plans_by_wanted: dict[selection.WantedVersion, Plans] = {}
+        self._wanted: selection.WantedVersion | None = None
         self._empty = _EMPTY.get(device)
 
     def __call__(self, *arguments: Any) -> Any:
@@ -97,13 +97,13 @@ class Runner:
                     arguments[i].copy_(tensors[self._tensors.index(i)])
         return outputs[0] if self._outputs == 1 else tuple(outputs) if outputs else None
 
-    def _allocate(self, plan: Plan, first: torch.Tensor) -> list[torch.Tensor]:
+    def _allocate(self, plan: CallPlan, first: torch.Tensor) -> list[torch.Tensor]:
         make = self._empty
         if make is None or plan.large or (_current_gpu and first.is_cuda and first.get_device() != _current_gpu()):
             return [empty(o.shape, o.dtype, first.device) for o in plan.outputs]
         return [make(*specification) for specification in plan.outputs]
 
-    def plan(self, arguments: Sequence[Any]) -> Plan:
+    def plan(self, arguments: Sequence[Any]) -> CallPlan:
         """The plan for these arguments. Raises `InputError` when they do not fit, and what building raises."""
         wanted = selection.wanted()
         if wanted is not self._wanted:
@@ -125,7 +125,9 @@ class Runner:
             return tuple([(t.shape, t.dtype) for t in tensors])
         return tuple([(t.shape, t.dtype, t.get_device()) for t in tensors])
 
-    def _new_plan(self, arguments: Sequence[Any], tensors: Sequence[torch.Tensor], numbers: tuple[Any, ...]) -> Plan:
+    def _new_plan(
+        self, arguments: Sequence[Any], tensors: Sequence[torch.Tensor], numbers: tuple[Any, ...]
+    ) -> CallPlan:
         plan = self._make(arguments)
         of_these_tensors = self._plans.setdefault(self._key(tensors), {})
         if len(of_these_tensors) >= KEPT_NUMBERS:
@@ -138,15 +140,15 @@ class Runner:
         chosen = selection.choose(self.operation, self.device, dtype, selection.wanted())
         return self._kernel(chosen, dtype).implementation
 
-    def _make(self, arguments: Sequence[Any]) -> Plan:
+    def _make(self, arguments: Sequence[Any]) -> CallPlan:
         dtype = self._check(arguments)
         chosen = selection.choose(self.operation, self.device, dtype, selection.wanted())
         allocated = self.operation.allocate(*arguments)
         made = (allocated,) if self._outputs == 1 else allocated
-        outputs = tuple(Output(tuple(o.shape), o.stride(), o.dtype) for o in made)
+        outputs = tuple(OutputLayout(tuple(o.shape), o.stride(), o.dtype) for o in made)
         large = self.device == "cpu" and any(o.nbytes >= WORTH_HUGE_PAGES for o in made)
         kernel, scalars = self._kernel(chosen, dtype), tuple(self.operation.scalars(*arguments))
-        return Plan(kernel, kernel.run, scalars, kernel.implementation.numbers(scalars), outputs, large)
+        return CallPlan(kernel, kernel.run, scalars, kernel.implementation.numbers(scalars), outputs, large)
 
     def _kernel(self, chosen: Implementation, dtype: str) -> Kernel:
         key = (chosen, dtype)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from perfkit.errors import InputError
 from perfkit.kernels import composed, cuda, triton
 from perfkit.kernels.c import binding, toolchain
-from perfkit.kernels.c.binding import Launch
+from perfkit.kernels.c.binding import BoundCKernel
 from perfkit.kernels.declare import COMPOSED, CUBLASLT, Family, Implementation, Operation
 
 
@@ -21,7 +21,7 @@ class Language:
 
     devices: tuple[str, ...]
     unavailable: Callable[[], str | None]
-    launcher: Callable[[Operation, Implementation, str], Launch]
+    launcher: Callable[[Operation, Implementation, str], BoundCKernel]
     test_device: Callable[[], str | None] = lambda: None
 
 

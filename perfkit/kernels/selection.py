@@ -13,7 +13,7 @@ from perfkit.kernels.languages import candidates
 
 
 @dataclass(frozen=True)
-class Wanted:
+class WantedVersion:
     """The wanted version number and language; None where any will do."""
 
     version: int | None = None
@@ -21,10 +21,10 @@ class Wanted:
 
 
 # Stack of what every operation must use: the environment's choice, and above it those of `use_version` blocks.
-_forced: list[Wanted] = [Wanted()]
+_forced: list[WantedVersion] = [WantedVersion()]
 
 
-def wanted() -> Wanted:
+def wanted() -> WantedVersion:
     """Return the choice of the innermost `use_version`, else PERFKIT_KERNEL_VERSION as it was when kernels were
     loaded."""
     return _forced[-1]
@@ -35,7 +35,7 @@ def read_environment() -> None:
     text = os.environ.get("PERFKIT_KERNEL_VERSION")
     if text and not text.isdigit():
         raise UsageError(f"PERFKIT_KERNEL_VERSION is {text!r}.", "Set it to a version number such as 1, or unset it.")
-    _forced[0] = Wanted(int(text) if text else None)
+    _forced[0] = WantedVersion(int(text) if text else None)
 
 
 @contextmanager
@@ -44,14 +44,14 @@ def use_version(version: int | None = None, language: str | None = None) -> Iter
 
     `language` ("c", "triton", …) leaves only the versions written in it.
     """
-    _forced.append(Wanted(version, language))
+    _forced.append(WantedVersion(version, language))
     try:
         yield
     finally:
         _forced.pop()
 
 
-def choose(operation: Operation, device: str, dtype: str, wanted: Wanted) -> Implementation:
+def choose(operation: Operation, device: str, dtype: str, wanted: WantedVersion) -> Implementation:
     """The implementation to run. Raises `Unavailable` if missing.
 
     When no version is asked for: the one that declares to be the fastest in this precision, else the highest.

@@ -13,7 +13,7 @@ from perfkit.memory.kinds import Kinds, StackFacts, kinds_of
 from perfkit.memory.lifetimes import BEFORE, Allocations, allocated_over_time, allocations, reserved_over_time
 from perfkit.memory.moments import course, moment
 from perfkit.memory.phases import line_of, of_torch_optim, table
-from perfkit.memory.records import ALLOC, FAILED, FREE, FREED, PENDING, Device, Frame, Snapshot
+from perfkit.memory.records import ALLOC, FAILED, FREE, FREED, PENDING, Snapshot, SnapshotDevice, StackFrame
 from perfkit.memory.results import DeviceMemory, Failure, MemoryReport, Moment, Unused
 
 MENTIONED = 0.1  # of the peak: a smaller part that was allocated before the first event is not mentioned
@@ -43,7 +43,7 @@ def analyse(snapshots: Sequence[Snapshot], title: str) -> MemoryReport:
     return MemoryReport(title=title, devices=devices, warnings=warnings)
 
 
-def device_memory(snapshot: Snapshot, device: Device) -> DeviceMemory:
+def device_memory(snapshot: Snapshot, device: SnapshotDevice) -> DeviceMemory:
     """Return the memory of one device of a snapshot."""
     found = allocations(device)
     trace, count = device.trace, len(device.trace)
@@ -79,12 +79,12 @@ def device_memory(snapshot: Snapshot, device: Device) -> DeviceMemory:
 
 
 def _owner(snapshot: Snapshot, found: Allocations, kinds: Kinds, index: int) -> tuple[str, str, int, str]:
-    line = line_of(snapshot.stacks[found.stack[index]]) or Frame("", 0, "")
+    line = line_of(snapshot.stacks[found.stack[index]]) or StackFrame("", 0, "")
     number = int(kinds.name[index])
     return (kinds.names[number] if number >= 0 else "", line.file, line.line, line.function)
 
 
-def _unused(device: Device) -> Unused:
+def _unused(device: SnapshotDevice) -> Unused:
     free = [block.size for block in device.blocks if block.free]
     return Unused(
         free=sum(free),
@@ -95,7 +95,7 @@ def _unused(device: Device) -> Unused:
     )
 
 
-def _failures(snapshot: Snapshot, device: Device, held: np.ndarray, reserved: np.ndarray) -> list[Failure]:
+def _failures(snapshot: Snapshot, device: SnapshotDevice, held: np.ndarray, reserved: np.ndarray) -> list[Failure]:
     trace, found = device.trace, []
     for index in (trace.action == FAILED).nonzero()[0].tolist():
         line = line_of(snapshot.stacks[trace.stack[index]])
@@ -113,7 +113,7 @@ def _failures(snapshot: Snapshot, device: Device, held: np.ndarray, reserved: np
     return found
 
 
-def _notes(snapshot: Snapshot, device: Device, found: Allocations, made: DeviceMemory, peak: int) -> list[str]:
+def _notes(snapshot: Snapshot, device: SnapshotDevice, found: Allocations, made: DeviceMemory, peak: int) -> list[str]:
     notes = []
     if not any(snapshot.stacks):
         notes.append(NO_STACKS)

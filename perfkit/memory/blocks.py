@@ -16,7 +16,7 @@ import numpy as np
 from perfkit.memory import phases
 from perfkit.memory.kinds import ACTIVATIONS, Kinds
 from perfkit.memory.lifetimes import Allocations, allocated_over_time
-from perfkit.memory.records import Trace
+from perfkit.memory.records import AllocatorEvents
 from perfkit.memory.remedies import WORTH
 from perfkit.memory.results import Remedy
 
@@ -29,7 +29,7 @@ TEXT = (
 
 
 def checkpointing(
-    found: Allocations, kinds: Kinds, trace: Trace, places: tuple[Any, Sequence[str]], layers: str
+    found: Allocations, kinds: Kinds, trace: AllocatorEvents, places: tuple[Any, Sequence[str]], layers: str
 ) -> list[Remedy]:
     """Return the remedy of checkpointing the blocks that `layers`, such as `h.*`, names.
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from perfkit.memory import phases
 from perfkit.memory.kinds import GRADIENTS, KINDS, StackFacts
-from perfkit.memory.records import FAILED, Snapshot, Trace
+from perfkit.memory.records import FAILED, AllocatorEvents, Snapshot
 from perfkit.memory.results import DeviceMemory, Remedy
 
 NONE = (
@@ -19,7 +19,9 @@ CHECKPOINT = (
 )
 
 
-def of_failure(snapshot: Snapshot, trace: Trace, facts: StackFacts | None, made: DeviceMemory) -> list[Remedy]:
+def of_failure(
+    snapshot: Snapshot, trace: AllocatorEvents, facts: StackFacts | None, made: DeviceMemory
+) -> list[Remedy]:
     """Return what would have freed memory when the last allocation failed, the largest saving first."""
     assert made.end is not None
     found = []

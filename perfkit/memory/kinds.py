@@ -14,7 +14,7 @@ import numpy as np
 
 from perfkit.memory import phases
 from perfkit.memory.lifetimes import BEFORE, Allocations
-from perfkit.memory.records import FAILED, FREE, FREED, OTHER, Known, Stack, Trace
+from perfkit.memory.records import FAILED, FREE, FREED, OTHER, AllocatorEvents, NamedTensor, Stack
 
 KINDS = (
     "parameters", "buffers", "gradients", "optimizer state", "activations", "inputs", "temporaries", "workspaces",
@@ -68,7 +68,7 @@ class StackFacts:
 
 
 def kinds_of(
-    facts: StackFacts | None, trace: Trace, found: Allocations, known: Iterable[tuple[int, int, Known]]
+    facts: StackFacts | None, trace: AllocatorEvents, found: Allocations, known: Iterable[tuple[int, int, NamedTensor]]
 ) -> Kinds:
     """Return the kind of each of `found`, which the events of `trace` made.
 
@@ -82,7 +82,7 @@ def kinds_of(
     return made
 
 
-def _name(made: Kinds, found: Allocations, known: Iterable[tuple[int, int, Known]]) -> None:
+def _name(made: Kinds, found: Allocations, known: Iterable[tuple[int, int, NamedTensor]]) -> None:
     """Set the kinds and names that the program's objects give."""
     numbers: dict[str, int] = {}
     at: dict[int, list[int]] = {}
@@ -99,7 +99,7 @@ def _name(made: Kinds, found: Allocations, known: Iterable[tuple[int, int, Known
 class _Passes:
     """The phase of each event, and where backward passes and optimizer steps begin and end."""
 
-    def __init__(self, facts: StackFacts, trace: Trace) -> None:
+    def __init__(self, facts: StackFacts, trace: AllocatorEvents) -> None:
         self.of_stack = facts.phase
         self.count = len(trace)
         self.unseen = facts.unseen if trace.stack.any() else phases.UNKNOWN
@@ -133,7 +133,7 @@ class _Passes:
         return (number >= 0) & (np.append(self.backward[1], -1)[number] >= moment)
 
 
-def _says(trace: Trace) -> Any:
+def _says(trace: AllocatorEvents) -> Any:
     """Return a mask of the events whose stacks, or the lack of one, say what the program does.
 
     The others belong to the event before: a snapshot's has no stack, and with `context="alloc"` a free has none.

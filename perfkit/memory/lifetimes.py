@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from perfkit.memory.records import ALLOC, FREE, FREED, SEGMENT, SEGMENT_FREE, Device
+from perfkit.memory.records import ALLOC, FREE, FREED, SEGMENT, SEGMENT_FREE, SnapshotDevice
 
 BEFORE = -1
 _LEAST = 512  # bytes of the smallest block, and the step of their sizes
@@ -43,7 +43,7 @@ class Allocations:
         return (self.begin <= moment) & (self.end > moment)
 
 
-def allocations(device: Device, exact: bool = False) -> Allocations:
+def allocations(device: SnapshotDevice, exact: bool = False) -> Allocations:
     """The allocations of a device: those of its trace, and the blocks that were there before it began.
 
     With `exact` the events give the sizes of blocks, and not what was asked for.
@@ -80,7 +80,7 @@ def _rounded(size: Any) -> Any:
     return np.maximum(_LEAST, -(-size // _LEAST) * _LEAST)
 
 
-def _with_blocks(found: Allocations, device: Device, count: int) -> Allocations:
+def _with_blocks(found: Allocations, device: SnapshotDevice, count: int) -> Allocations:
     """Give what is left at the end the size of its block, and add the blocks that no event allocated."""
     open_ = {int(found.address[i]): i for i in (found.end == count).nonzero()[0]}
     more = []
@@ -135,7 +135,7 @@ def allocated_over_time(found: Allocations, count: int, weights: Any = None) -> 
     return held
 
 
-def reserved_over_time(device: Device) -> Any:
+def reserved_over_time(device: SnapshotDevice) -> Any:
     """Bytes that the allocator had from the driver, at the same moments."""
     trace = device.trace
     change = np.where(trace.action == SEGMENT, trace.size, np.where(trace.action == SEGMENT_FREE, -trace.size, 0))

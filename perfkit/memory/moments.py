@@ -10,7 +10,7 @@ import numpy as np
 
 from perfkit.memory.kinds import KINDS, Kinds
 from perfkit.memory.lifetimes import Allocations, allocated_over_time
-from perfkit.memory.results import Course, Moment, Owner, Part
+from perfkit.memory.results import MemoryCourse, MemoryKind, Moment, Owner
 
 POINTS = 1000  # of a course: more than a chart has pixels
 Who = Callable[[int], tuple[str, str, int, str]]  # name, file, line and function of the owner of an allocation
@@ -21,7 +21,7 @@ def moment(found: Allocations, kinds: Kinds, alive: Any, who: Who) -> Moment:
     indices = alive.nonzero()[0]
     sizes, kind, known = found.size[indices], kinds.kind[indices], kinds.known[indices]
     parts = [
-        Part(
+        MemoryKind(
             kind=name,
             bytes=int(sizes[kind == number].sum()),
             count=int((kind == number).sum()),
@@ -53,12 +53,12 @@ def _owners(found: Allocations, kinds: Kinds, indices: Any, who: Who) -> list[Ow
     return sorted(owners.values(), key=lambda owner: -owner.bytes)
 
 
-def course(found: Allocations, kinds: Kinds, count: int, time_ns: Any, reserved: Any) -> Course:
+def course(found: Allocations, kinds: Kinds, count: int, time_ns: Any, reserved: Any) -> MemoryCourse:
     """Bytes by kind over the events, at most `POINTS` of them: the highest of each of as many stretches."""
     kept = peaks(allocated_over_time(found, count))
     at = np.maximum(kept - 1, 0)
     timed = len(time_ns) == count and count > 0
-    made = Course(timed=timed, at=(time_ns[at] / 1e6).tolist() if timed else kept.tolist())
+    made = MemoryCourse(timed=timed, at=(time_ns[at] / 1e6).tolist() if timed else kept.tolist())
     for number, name in enumerate(KINDS):
         mine = kinds.kind == number
         if mine.any():

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from perfkit.memory.records import Frame, Stack
+from perfkit.memory.records import Stack, StackFrame
 
 UNKNOWN, OUTSIDE, FORWARD, BACKWARD, OPTIMIZER, BUILD = range(6)
 _ROOTS = ("<module>", "_bootstrap", "_run_code", "_run_module_as_main")
@@ -55,11 +55,11 @@ def phase_of(stack: Stack) -> int:
     return FORWARD if any(frame.function == "forward" for frame in python) else OUTSIDE
 
 
-def _runs_backward(frame: Frame) -> bool:
+def _runs_backward(frame: StackFrame) -> bool:
     return any(frame.function == function and frame.file.endswith(file) for file, function in _BACKWARD)
 
 
-def _optimizes(frame: Frame) -> bool:
+def _optimizes(frame: StackFrame) -> bool:
     if "/torch/optim/" in frame.file:
         return "lr_scheduler" not in frame.file
     return frame.function == "step" and "optim" in frame.file.lower()
@@ -75,7 +75,7 @@ def is_torch_optim(file: str) -> bool:
     return _OPTIM_FILE.search(file) is not None
 
 
-def _builds(frame: Frame) -> bool:
+def _builds(frame: StackFrame) -> bool:
     if frame.file.endswith(_MODULE):
         return frame.function in _BUILDS
     made = "torch/nn/" in frame.file and frame.function in ("__init__", "__new__")
@@ -97,7 +97,7 @@ def initialises(stack: Stack) -> bool:
     return any("/torch/optim/" in frame.file and frame.function.startswith(("_init", "init_")) for frame in stack)
 
 
-def line_of(stack: Stack) -> Frame | None:
+def line_of(stack: Stack) -> StackFrame | None:
     """Return the innermost line outside of PyTorch, Python's own library and what watches the program.
 
     Where all lines are of these, the innermost.

@@ -14,7 +14,7 @@ ACTIONS = {
 ACTIVE, PENDING = "active_allocated", ("active_pending_free", "active_awaiting_free")
 
 
-class Frame(NamedTuple):
+class StackFrame(NamedTuple):
     """A line of a stack."""
 
     file: str
@@ -22,11 +22,11 @@ class Frame(NamedTuple):
     function: str
 
 
-Stack = tuple[Frame, ...]  # the innermost frame first
+Stack = tuple[StackFrame, ...]  # the innermost frame first
 
 
 @dataclass(frozen=True)
-class Block:
+class MemoryBlock:
     """A part of a segment; `size` in bytes, of which `requested` were asked for (None: unknown)."""
 
     address: int
@@ -56,12 +56,12 @@ class Segment:
     large: bool
     expandable: bool
     private: bool  # of a CUDA graph's own pool
-    blocks: tuple[Block, ...]
+    blocks: tuple[MemoryBlock, ...]
     allocated: int | None = None  # bytes in use by the allocator's own count
 
 
 @dataclass
-class Trace:
+class AllocatorEvents:
     """The allocator's events on one device in their order, a column each; times in µs, empty where they are unknown."""
 
     action: Any
@@ -75,15 +75,15 @@ class Trace:
 
 
 @dataclass
-class Device:
+class SnapshotDevice:
     """One device of a snapshot."""
 
     index: int
     segments: list[Segment]
-    trace: Trace
+    trace: AllocatorEvents
 
     @property
-    def blocks(self) -> list[Block]:
+    def blocks(self) -> list[MemoryBlock]:
         """The blocks of all segments."""
         return [block for segment in self.segments for block in segment.blocks]
 
@@ -104,7 +104,7 @@ class Device:
 
 
 @dataclass(frozen=True)
-class Known:
+class NamedTensor:
     """The program's own word for the tensor at an address, such as `parameters`, "h.0.mlp.weight"."""
 
     kind: str
@@ -126,9 +126,9 @@ class Snapshot:
     """A whole snapshot. `known` by address, and `blocks`, are there where the program was watched by perfkit."""
 
     source: str
-    devices: list[Device]
+    devices: list[SnapshotDevice]
     stacks: list[Stack]
     settings: dict[str, Any] = field(default_factory=dict)
-    known: dict[int, Known] = field(default_factory=dict)
+    known: dict[int, NamedTensor] = field(default_factory=dict)
     blocks: list[Retained] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)

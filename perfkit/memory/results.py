@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 
-class Part(msgspec.Struct, kw_only=True):
+class MemoryKind(msgspec.Struct, kw_only=True):
     """The memory of one kind of allocation: `known_bytes` by the program's own objects, the rest inferred."""
 
     kind: str
@@ -34,11 +34,11 @@ class Moment(msgspec.Struct, kw_only=True):
     allocated: int = 0
     requested: int | None = None
     reserved: int | None = None
-    parts: list[Part] = []
+    parts: list[MemoryKind] = []
     owners: list[Owner] = []
 
 
-class Course(msgspec.Struct, kw_only=True):
+class MemoryCourse(msgspec.Struct, kw_only=True):
     """Bytes over time by kind, thinned so that every peak stays; the kinds add up to what is allocated.
 
     `at` counts milliseconds from the first event, or events where they have no times.
@@ -88,7 +88,7 @@ class DeviceMemory(msgspec.Struct, kw_only=True):
     events: int
     peak: Moment
     end: Moment | None = None
-    course: Course | None = None
+    course: MemoryCourse | None = None
     unused: Unused | None = None
     failures: list[Failure] = []
     remedies: list[Remedy] = []

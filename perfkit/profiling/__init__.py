@@ -20,7 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
-from perfkit.capture.agent.order import Order, Result
+from perfkit.capture.agent.order import Order, ProcessResult
 from perfkit.capture.agent.steps.ends import MARK
 from perfkit.capture.agent.tracing import profiler
 from perfkit.errors import PerfkitError, UsageError
@@ -58,7 +58,7 @@ class Profile:
         self._order = Order(warmup=warmup, steps=steps, memory=memory, lines=lines)
         self._backend, self._overwrite = backend, overwrite
         self._watcher: Watcher | None = None
-        self._result: Result | None = None
+        self._result: ProcessResult | None = None
         self._problem: PerfkitError | None = None
         self._over = False
 

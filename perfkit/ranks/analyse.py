@@ -11,10 +11,19 @@ import numpy as np
 from perfkit.hardware.collectives.results import sweep_for
 from perfkit.ranks import causes, collectives, headline, late, matching, parts, timed
 from perfkit.ranks.collectives import Roofs
-from perfkit.ranks.job import Job, together
 from perfkit.ranks.late import Lateness
-from perfkit.ranks.members import Member
-from perfkit.ranks.results import EQUAL_RANKS, Collective, Imbalance, Interval, Part, RanksReport, Straggler, WhatIf
+from perfkit.ranks.rank_group import RankGroup, together
+from perfkit.ranks.rank_table import RankTable
+from perfkit.ranks.results import (
+    EQUAL_RANKS,
+    Collective,
+    Imbalance,
+    RanksReport,
+    RankStep,
+    StepInterval,
+    Straggler,
+    WhatIf,
+)
 from perfkit.ranks.rules import RanksCase, answers
 from perfkit.ranks.saving import Savings
 from perfkit.ranks.waiting import Waiting
@@ -23,7 +32,7 @@ _UNEVEN = 0.05  # of the most, and 1 % of the step: less is noise
 
 
 def analyse(
-    traces: Sequence[Member],
+    traces: Sequence[RankTable],
     problems: Sequence[str] = (),
     roofs: Roofs | None = None,
     environment: Mapping[str, Any] | None = None,
@@ -37,7 +46,7 @@ def analyse(
 
 
 def of_job(
-    job: Job,
+    job: RankGroup,
     problems: Sequence[str],
     roofs: Roofs | None,
     environment: Mapping[str, Any] | None,
@@ -74,9 +83,9 @@ def of_job(
     return report
 
 
-def _part(member: Member, column: int, matched: matching.Matched, waits: Waiting, lateness: Lateness) -> Part:
+def _part(member: RankTable, column: int, matched: matching.Matched, waits: Waiting, lateness: Lateness) -> RankStep:
     device = next((str(d) for d in member.frame["device"].dropna().unique()), "")
-    return Part(
+    return RankStep(
         rank=member.rank,
         device=device,
         late_ns=lateness.interval,
@@ -86,7 +95,7 @@ def _part(member: Member, column: int, matched: matching.Matched, waits: Waiting
     )
 
 
-def _stragglers(ranks: Sequence[Member], lateness: Sequence[Lateness], savings: Savings) -> list[Straggler]:
+def _stragglers(ranks: Sequence[RankTable], lateness: Sequence[Lateness], savings: Savings) -> list[Straggler]:
     found = []
     for i, (member, one) in enumerate(zip(ranks, lateness, strict=True)):
         if not one.named:
@@ -106,13 +115,15 @@ def _stragglers(ranks: Sequence[Member], lateness: Sequence[Lateness], savings: 
     return sorted(found, key=lambda s: -s.late_ns.value * s.late_steps)
 
 
-def _exposed(lateness: Lateness, saved: np.ndarray) -> Interval:
+def _exposed(lateness: Lateness, saved: np.ndarray) -> StepInterval:
     """Return the part of a delay that no computation covers, in the steps that count: on the rank that saves least."""
     least = int(saved[lateness.late].mean(axis=0).argmin())
     return late.mean(np.minimum(lateness.ns, saved[:, least])[lateness.late])
 
 
-def _what_ifs(ranks: Sequence[Member], rows: Sequence[Part], talks: Sequence[Collective], equal: float) -> list[WhatIf]:
+def _what_ifs(
+    ranks: Sequence[RankTable], rows: Sequence[RankStep], talks: Sequence[Collective], equal: float
+) -> list[WhatIf]:
     """Bounds, each by itself: they are about the same time and do not add up."""
     length = float(np.mean(np.max([m.step_ns for m in ranks], axis=0)))
     exposed = max(row.exposed_ns for row in rows)
@@ -131,7 +142,7 @@ def _below_roof(one: Collective) -> float:
     return max(1 - one.bus_bandwidth / one.roof, 0.0) if one.bus_bandwidth and one.roof else 0.0
 
 
-def _imbalance(ranks: Sequence[Member]) -> list[Imbalance]:
+def _imbalance(ranks: Sequence[RankTable]) -> list[Imbalance]:
     """Passes and layers whose computation differs between ranks, the largest difference first."""
     length = float(np.median([m.step_ns for m in ranks]))
     found = []
@@ -153,7 +164,7 @@ def _imbalance(ranks: Sequence[Member]) -> list[Imbalance]:
     return sorted(found, key=lambda one: one.least_ns - one.most_ns)[:10]
 
 
-def _by(member: Member, column: str) -> dict[object, float]:
+def _by(member: RankTable, column: str) -> dict[object, float]:
     """Computation a step by the values of `column`."""
     chosen = member.is_compute & (member.step >= 0)
     part = member.frame.loc[chosen]

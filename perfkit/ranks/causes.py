@@ -8,7 +8,7 @@ import numpy as np
 
 from perfkit.analysis.words import number as counted
 from perfkit.analysis.words import operands
-from perfkit.ranks.members import Member
+from perfkit.ranks.rank_table import RankTable
 from perfkit.ranks.results import Cause
 from perfkit.units import cropped
 from perfkit.units import text as in_unit
@@ -28,7 +28,7 @@ _CAUSES = {
 }
 
 
-def explain(members: Sequence[Member], column: int, steps: np.ndarray, late_ns: float) -> list[Cause]:
+def explain(members: Sequence[RankTable], column: int, steps: np.ndarray, late_ns: float) -> list[Cause]:
     """The causes of a member's lateness in `steps` (flags), the largest first; each is at least a tenth of it.
 
     What its GPU computes or copies longer than the median of the others is due to kernels, work or copies; what it
@@ -47,13 +47,13 @@ def explain(members: Sequence[Member], column: int, steps: np.ndarray, late_ns: 
     return sorted(worth, key=lambda cause: -cause.ns)
 
 
-def _beyond(members: Sequence[Member], column: int, steps: np.ndarray, name: str) -> float:
+def _beyond(members: Sequence[RankTable], column: int, steps: np.ndarray, name: str) -> float:
     """The median over `steps` of a member's figure less that of the median of the others."""
     figures = np.array([[one[name] for one in m.facts["per_step"]] for m in members], float)[:, steps]
     return float(np.median(figures[column] - np.median(np.delete(figures, column, axis=0), axis=0)))
 
 
-def _on_the_mean(members: Sequence[Member], column: int, steps: np.ndarray, name: str) -> float:
+def _on_the_mean(members: Sequence[RankTable], column: int, steps: np.ndarray, name: str) -> float:
     """A member's mean over `steps` less the median of the others' means."""
     means = [
         float(np.mean([one[name] for one, taken in zip(m.facts["per_step"], steps, strict=True) if taken]))
@@ -62,7 +62,7 @@ def _on_the_mean(members: Sequence[Member], column: int, steps: np.ndarray, name
     return means[column] - float(np.median(np.delete(means, column)))
 
 
-def _host(members: Sequence[Member], column: int, steps: np.ndarray, ns: float) -> Cause:
+def _host(members: Sequence[RankTable], column: int, steps: np.ndarray, ns: float) -> Cause:
     """The host's part, `ns`, in words by means as the tables have them: of its late steps, and of the causes of idle
     time that differ most, which are known over all steps."""
     idle = [{one["cause"]: one["ns"] / max(m.steps, 1) for one in m.facts.get("idle", [])} for m in members]
@@ -81,7 +81,7 @@ def _host(members: Sequence[Member], column: int, steps: np.ndarray, ns: float) 
     return Cause(kind=HOST, ns=ns, text=text + (f" ({said})" if said else ""))
 
 
-def _computing(members: Sequence[Member], column: int, steps: np.ndarray, ns: float) -> Cause:
+def _computing(members: Sequence[RankTable], column: int, steps: np.ndarray, ns: float) -> Cause:
     """Longer kernels, or more work: by kernels of the same name and shapes."""
     times = [_by_kernel(m, steps) for m in members]
     own, others = times[column], [one for i, one in enumerate(times) if i != column]
@@ -127,7 +127,7 @@ def _kernel(name: str, shapes: str, unknown: str) -> str:
     return f"{cropped(name)} of {operands(shapes) or unknown}"
 
 
-def _by_kernel(member: Member, steps: np.ndarray) -> dict[tuple[str, str], tuple[float, int]]:
+def _by_kernel(member: RankTable, steps: np.ndarray) -> dict[tuple[str, str], tuple[float, int]]:
     """Time and number of a member's computing kernels by name and shapes, in `steps`."""
     chosen = member.is_compute & np.append(steps, False)[member.step]
     part = member.frame.loc[chosen, ["short_name", "shapes", "duration_ns"]]

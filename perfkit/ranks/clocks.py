@@ -7,13 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from perfkit.ranks.matching import Matched
-from perfkit.ranks.members import Member
-from perfkit.ranks.results import Clock
+from perfkit.ranks.rank_table import RankTable
+from perfkit.ranks.results import RankClock
 
 _MOST = 400  # collectives that a line is drawn through: all pairs of them are looked at
 
 
-def align(members: Sequence[Member], matched: Matched) -> list[Clock]:
+def align(members: Sequence[RankTable], matched: Matched) -> list[RankClock]:
     """Return each member's clock: theirs = first's + offset + drift · time since the first collective.
 
     A collective that all ranks must reach ends on all of them at once, but for the network's latency. The drift is the
@@ -21,11 +21,11 @@ def align(members: Sequence[Member], matched: Matched) -> list[Clock]:
     residual over the capture.
     """
     rows = matched.rows[matched.synchronising]
-    clocks = [Clock(rank=members[0].rank, collectives=len(rows), offset_ns=0.0, residual_ns=0.0)]
+    clocks = [RankClock(rank=members[0].rank, collectives=len(rows), offset_ns=0.0, residual_ns=0.0)]
     for i, member in enumerate(members[1:], 1):
         both = (rows[:, 0] >= 0) & (rows[:, i] >= 0)
         if not both.any():
-            clocks.append(Clock(rank=member.rank, collectives=0))
+            clocks.append(RankClock(rank=member.rank, collectives=0))
             continue
         first, other = members[0].end[rows[both, 0]], member.end[rows[both, i]]
         base = float(member.facts.get("origin_ns", 0) - members[0].facts.get("origin_ns", 0))
@@ -33,20 +33,20 @@ def align(members: Sequence[Member], matched: Matched) -> list[Clock]:
     return clocks
 
 
-def on_first(member: Member, first: Member, clock: Clock, moments: np.ndarray) -> np.ndarray:
+def on_first(member: RankTable, first: RankTable, clock: RankClock, moments: np.ndarray) -> np.ndarray:
     """Moments of a member's trace as moments of the first one's; without an alignment by the hosts' own clocks."""
     base = float(member.facts.get("origin_ns", 0) - first.facts.get("origin_ns", 0))
     return (moments + base - (clock.offset_ns or 0.0)) / (1.0 + clock.drift)
 
 
-def _clock(rank: int, moments: np.ndarray, differences: np.ndarray) -> Clock:
+def _clock(rank: int, moments: np.ndarray, differences: np.ndarray) -> RankClock:
     drift = _slope(moments, differences)
     flat = np.abs(differences - np.median(differences))
     if abs(drift) * (moments.max() - moments.min()) < 3 * np.median(flat - flat.min()):
         drift = 0.0
     offset = float(np.median(differences - drift * moments))
     residual = np.abs(differences - offset - drift * moments)
-    return Clock(
+    return RankClock(
         rank=rank, collectives=len(moments), offset_ns=offset, drift=drift, residual_ns=float(np.median(residual))
     )
 

@@ -8,14 +8,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from perfkit.hardware.collectives.formulas import bus_bandwidth
-from perfkit.hardware.collectives.results import Sweep, sweep_for
+from perfkit.hardware.collectives.results import CollectiveSweep, sweep_for
 from perfkit.ranks.matching import Matched
-from perfkit.ranks.members import Member
+from perfkit.ranks.rank_table import RankTable
 from perfkit.ranks.results import Collective
 from perfkit.ranks.waiting import Waiting
 
 # Sweeps of collectives that were measured where the traces come from.
-Roofs = Sequence[Sweep]
+Roofs = Sequence[CollectiveSweep]
 _DTYPE = re.compile(r"(?:fp|bf|int|uint)\d+|bool")
 
 
@@ -26,7 +26,7 @@ def roof_of(operation: str, ranks: int, message_bytes: float, roofs: Roofs) -> f
 
 
 def table(
-    members: Sequence[Member], matched: Matched, waiting: Waiting, roofs: Roofs | None = None
+    members: Sequence[RankTable], matched: Matched, waiting: Waiting, roofs: Roofs | None = None
 ) -> list[Collective]:
     """A record for each operation with one message in one group, those with the longest own time first."""
     kinds: dict[tuple[str, str, float, str, str], list[int]] = {}
@@ -78,7 +78,7 @@ def group_size(group: str) -> int | None:
     return len([word for word in inside.rstrip("]").split(",") if word.strip()]) or None
 
 
-def dtypes(members: Sequence[Member], matched: Matched) -> list[str]:
+def dtypes(members: Sequence[RankTable], matched: Matched) -> list[str]:
     """Return the dtype of each collective from the table's shapes (`all_reduce fp32[1024], 2 ranks`); "" for none."""
     texts = [m.frame["shapes"].astype(object).fillna("").tolist() for m in members]
     found = []

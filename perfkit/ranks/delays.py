@@ -9,7 +9,7 @@ import numpy as np
 
 from perfkit.intervals import Union
 from perfkit.ranks.matching import Matched
-from perfkit.ranks.members import Member
+from perfkit.ranks.rank_table import RankTable
 
 _ADJACENT_NS = 50e3  # between two collectives of one stream, the second of which waited for the first
 _AT_ONCE_NS = 100e3  # from the end of a collective to computation that waited for it, also by way of the host
@@ -30,7 +30,7 @@ class _Queue:
 
 
 def of(
-    members: Sequence[Member], matched: Matched, duration: np.ndarray, wait: np.ndarray, lag: np.ndarray
+    members: Sequence[RankTable], matched: Matched, duration: np.ndarray, wait: np.ndarray, lag: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return how late each member is for each collective, and by how much more than before, ns: (collectives, members).
 
@@ -63,7 +63,7 @@ def _upper_median(values: np.ndarray) -> int:
     return int(known[np.argsort(values[known], kind="stable")[len(known) // 2]])
 
 
-def _queue(member: Member, rows: np.ndarray, wait: np.ndarray) -> _Queue:
+def _queue(member: RankTable, rows: np.ndarray, wait: np.ndarray) -> _Queue:
     here = np.flatnonzero(rows >= 0)
     blocked, stood = np.full(len(rows), np.nan), np.full(len(rows), np.nan)
     ready = _ready(member, rows[here])
@@ -72,7 +72,7 @@ def _queue(member: Member, rows: np.ndarray, wait: np.ndarray) -> _Queue:
     return _Queue(blocked, stood)
 
 
-def _ready(member: Member, rows: np.ndarray) -> np.ndarray:
+def _ready(member: RankTable, rows: np.ndarray) -> np.ndarray:
     """Return when each collective could have begun, ns, had its stream and the multiprocessors been free for it.
 
     That is its start, unless it waited. One that follows another one in its stream could have begun when the last
@@ -93,7 +93,7 @@ def _ready(member: Member, rows: np.ndarray) -> np.ndarray:
     return ready
 
 
-def _computation_around(member: Member, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _computation_around(member: RankTable, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return when all computation launched before each row had ended, and when the first one after it began, ns."""
     order = member.frame["order"].to_numpy(float)
     compute = np.flatnonzero(member.is_compute)
@@ -104,7 +104,7 @@ def _computation_around(member: Member, rows: np.ndarray) -> tuple[np.ndarray, n
     return ended[place], begun[place]
 
 
-def _standing(member: Member, rows: np.ndarray, wait: np.ndarray, moments: np.ndarray) -> np.ndarray:
+def _standing(member: RankTable, rows: np.ndarray, wait: np.ndarray, moments: np.ndarray) -> np.ndarray:
     """Return how long the member has stood still for others before each of the moments, ns."""
     if not len(rows):
         return np.zeros(0)
@@ -115,7 +115,7 @@ def _standing(member: Member, rows: np.ndarray, wait: np.ndarray, moments: np.nd
     return np.interp(moments, np.append(-1.0, moment.ravel()), np.append(0.0, np.cumsum(stood)))
 
 
-def _held_up(member: Member, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _held_up(member: RankTable, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the times without computation that end because a collective ends: their begin, and that end, ns.
 
     `rows` are the collectives by their ends. The member goes on because of one where it does so at once, or in the

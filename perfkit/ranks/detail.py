@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from perfkit.ranks.results import Part, RanksReport, Straggler
+from perfkit.ranks.results import RanksReport, RankStep, Straggler
 
 
-def chosen(parts: Sequence[Part], stragglers: Sequence[Straggler]) -> tuple[int, str]:
+def chosen(parts: Sequence[RankStep], stragglers: Sequence[Straggler]) -> tuple[int, str]:
     """The rank, and why it: the straggler that costs most, else the rank that waits least."""
     if stragglers:
         return stragglers[0].rank, "the others wait for it, and its own steps hold the reason"

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from perfkit.ranks import clocks
-from perfkit.ranks.job import Job
-from perfkit.ranks.members import Member
-from perfkit.ranks.results import Clock
+from perfkit.ranks.rank_group import RankGroup
+from perfkit.ranks.rank_table import RankTable
+from perfkit.ranks.results import RankClock
 from perfkit.table import KernelTable, conform
 
 _WORTH = 0.05  # of a collective's time on the rank that waits: less is as long as the clocks are apart
@@ -51,7 +51,7 @@ class Drawing:
         return Drawing(self.ranks, tables, np.array(ties, np.int64).reshape(-1, 4))
 
 
-def draw(job: Job, whole: Mapping[int, KernelTable] | None = None) -> Drawing:
+def draw(job: RankGroup, whole: Mapping[int, KernelTable] | None = None) -> Drawing:
     """The ranks of `job` on one clock. `whole` are their tables by rank, with all columns; without it only those are
     known that comparing ranks needs."""
     tables = [
@@ -61,7 +61,7 @@ def draw(job: Job, whole: Mapping[int, KernelTable] | None = None) -> Drawing:
     return Drawing([member.rank for member in job.ranks], tables, _ties(job))
 
 
-def _waits(job: Job, column: int) -> np.ndarray:
+def _waits(job: RankGroup, column: int) -> np.ndarray:
     """Return the waiting of each row of a member, ns; NaN for all but matched collectives."""
     rows = job.matched.rows[:, column]
     found = np.full(len(job.ranks[column].frame), np.nan)
@@ -69,7 +69,9 @@ def _waits(job: Job, column: int) -> np.ndarray:
     return found
 
 
-def _table(member: Member, first: Member, clock: Clock, waits: np.ndarray, whole: KernelTable | None) -> KernelTable:
+def _table(
+    member: RankTable, first: RankTable, clock: RankClock, waits: np.ndarray, whole: KernelTable | None
+) -> KernelTable:
     import pandas as pd
 
     # Rows of a GPU's table keep their index; those of a CPU are made of operators and threads.
@@ -83,7 +85,7 @@ def _table(member: Member, first: Member, clock: Clock, waits: np.ndarray, whole
     return KernelTable(conform(frame), warnings, {"path": member.path}, facts)
 
 
-def _ties(job: Job) -> np.ndarray:
+def _ties(job: RankGroup) -> np.ndarray:
     """Late → waiting, of every collective whose rank waits for a share of it that can be seen, and for
     longer than the two clocks are apart: with less an arrow could point the wrong way."""
     wait, duration, rows = np.nan_to_num(job.waiting.wait), job.waiting.duration, job.matched.rows

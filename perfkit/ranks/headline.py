@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from perfkit.ranks import naming
-from perfkit.ranks.results import Part, RanksReport, Straggler
+from perfkit.ranks.results import RanksReport, RankStep, Straggler
 from perfkit.units import text
 
 _WORTH = 0.005  # of the step: waiting next to computation is reported from here on
@@ -52,7 +52,7 @@ def _alike(group: Sequence[Straggler]) -> str:
     return f"{found}, their delays at least {text(least, 'ns')}."
 
 
-def _communication(part: Part) -> str:
+def _communication(part: RankStep) -> str:
     covered = part.overlapped_ns - (part.transfer_ns - part.exposed_ns)
     more = f", and {text(covered, 'ns')} more that its computation covers" if covered > _WORTH * part.step_ns else ""
     return (

@@ -9,8 +9,8 @@ from math import comb
 import numpy as np
 
 from perfkit.ranks.matching import Matched
-from perfkit.ranks.members import Member
-from perfkit.ranks.results import Interval
+from perfkit.ranks.rank_table import RankTable
+from perfkit.ranks.results import StepInterval
 from perfkit.ranks.waiting import Waiting, per_step
 from perfkit.statistics import estimates
 
@@ -34,7 +34,7 @@ class Lateness:
     named: bool
 
     @property
-    def interval(self) -> Interval:
+    def interval(self) -> StepInterval:
         """The median over the steps in which it is late; over all steps where it is in none."""
         return interval(self.ns[self.late if self.named and self.late.any() else np.isfinite(self.ns)])
 
@@ -44,7 +44,7 @@ class Lateness:
         return self.interval.value * float(self.late.sum())
 
 
-def judge(members: Sequence[Member], matched: Matched, waiting: Waiting) -> list[Lateness]:
+def judge(members: Sequence[RankTable], matched: Matched, waiting: Waiting) -> list[Lateness]:
     """How late each member is, and whether it is named a straggler.
 
     A rank's lateness in a step is the sum, over the collectives, of how much longer after the median rank it
@@ -72,7 +72,7 @@ def judge(members: Sequence[Member], matched: Matched, waiting: Waiting) -> list
     return found
 
 
-def _of_profiler(members: Sequence[Member], steps: int) -> np.ndarray:
+def _of_profiler(members: Sequence[RankTable], steps: int) -> np.ndarray:
     """Return the time of each member's own profiler, ns: (steps, members); 0 if unknown."""
     profiled = [[float(one.get("profiler_ns") or 0.0) for one in m.facts["per_step"]] for m in members]
     return np.array(profiled).reshape(len(members), steps).T
@@ -100,15 +100,15 @@ def _two_more(bursts: Sequence[np.ndarray]) -> np.ndarray:
     return np.array([count[i] >= 2 + np.median(np.delete(count, i)) for i in range(len(count))])
 
 
-def interval(values: np.ndarray) -> Interval:
+def interval(values: np.ndarray) -> StepInterval:
     """The median with its 95 % interval; the range below five values."""
     return _of(estimates.median([float(v) for v in values]))
 
 
-def mean(values: np.ndarray) -> Interval:
+def mean(values: np.ndarray) -> StepInterval:
     """The mean, likewise."""
     return _of(estimates.mean([float(v) for v in values]))
 
 
-def _of(found: estimates.Estimate) -> Interval:
-    return Interval(value=found.value, low=found.low, high=found.high)
+def _of(found: estimates.Estimate) -> StepInterval:
+    return StepInterval(value=found.value, low=found.low, high=found.high)

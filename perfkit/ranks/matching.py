@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from perfkit.errors import InputError
-from perfkit.ranks.members import Member
+from perfkit.ranks.rank_table import RankTable
 
 # Collectives that end on no rank before the last one has arrived. From others (broadcast, reduce, send, recv) a rank
 # may leave early: their starts show who waits.
@@ -40,7 +40,7 @@ class Matched:
         return np.array([o in SYNCHRONISING for o in self.operation], bool)
 
 
-def match(members: Sequence[Member]) -> tuple[Matched, list[str]]:
+def match(members: Sequence[RankTable]) -> tuple[Matched, list[str]]:
     """Match the collectives inside the steps of `members`; sentences about those that cannot be matched.
 
     One whose duration no trace has is left out.
@@ -71,7 +71,7 @@ def match(members: Sequence[Member]) -> tuple[Matched, list[str]]:
     return _matched(members, found), problems[:20]
 
 
-def require(matched: Matched, members: Sequence[Member]) -> None:
+def require(matched: Matched, members: Sequence[RankTable]) -> None:
     """Raise `InputError` where nothing was matched: then nothing can be said of the ranks together."""
     if len(matched):
         return
@@ -82,7 +82,7 @@ def require(matched: Matched, members: Sequence[Member]) -> None:
     )
 
 
-def _sequences(member: Member) -> dict[tuple[int, str], list[tuple[int, tuple[str, float]]]]:
+def _sequences(member: RankTable) -> dict[tuple[int, str], list[tuple[int, tuple[str, float]]]]:
     """For each step and group the collectives in the order of their launch: row, and (operation, bytes)."""
     chosen = np.flatnonzero(member.is_collective & (member.step >= 0))
     chosen = chosen[np.argsort(member.frame["order"].to_numpy(np.int64)[chosen], kind="stable")]
@@ -132,7 +132,7 @@ def _common(calls: Sequence[list[tuple[int, tuple[str, float]]]]) -> int:
     return shortest
 
 
-def _matched(members: Sequence[Member], found: list[tuple[list[int], int, tuple[str, float]]]) -> Matched:
+def _matched(members: Sequence[RankTable], found: list[tuple[list[int], int, tuple[str, float]]]) -> Matched:
     rows = np.array([f[0] for f in found], np.int64).reshape(-1, len(members))
     first = (rows >= 0).argmax(axis=1) if len(rows) else np.zeros(0, np.int64)
     texts: dict[str, list[str]] = {"group": [], "algorithm": []}

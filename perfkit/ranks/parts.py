@@ -8,11 +8,11 @@ import numpy as np
 
 from perfkit.intervals import Union
 from perfkit.ranks.matching import Matched
-from perfkit.ranks.members import Member
+from perfkit.ranks.rank_table import RankTable
 from perfkit.ranks.waiting import Waiting
 
 
-def hta_overlap(member: Member) -> float | None:
+def hta_overlap(member: RankTable) -> float | None:
     """The overlap that HolisticTraceAnalysis 0.5 gives, to compare with. None without communication.
 
     It leaves out the last step, and rounds starts up and ends down to whole µs, which shortens each kernel by 1 µs.
@@ -26,8 +26,8 @@ def hta_overlap(member: Member) -> float | None:
     return talks.inside(compute) / talks.length if talks.length else None
 
 
-def divide(member: Member, column: int, matched: Matched, waiting: Waiting) -> dict[str, Any]:
-    """The fields of `perfkit.ranks.results.Part` that come from the rows: means over the steps, and `overlap`."""
+def divide(member: RankTable, column: int, matched: Matched, waiting: Waiting) -> dict[str, Any]:
+    """The fields of `perfkit.ranks.results.RankStep` that come from the rows: means over the steps, and `overlap`."""
     inside = member.step >= 0
     talks, compute = member.is_collective & inside, member.is_compute & inside
     wait = np.zeros(len(member.frame))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 
 from perfkit.analysis.results import Finding, Report, Unjudged
-from perfkit.hardware.collectives.results import Sweep
+from perfkit.hardware.collectives.results import CollectiveSweep
 
 
-class Interval(msgspec.Struct, frozen=True):
+class StepInterval(msgspec.Struct, frozen=True):
     """A median or mean over steps, ns, with its 95 % interval (bootstrap; the range below five steps)."""
 
     value: float
@@ -16,7 +16,7 @@ class Interval(msgspec.Struct, frozen=True):
     high: float
 
 
-class Clock(msgspec.Struct, frozen=True, kw_only=True):
+class RankClock(msgspec.Struct, frozen=True, kw_only=True):
     """A rank's clock against that of the first: `offset_ns` at the start, `drift` in ns a ns, and how far the ends of
     collectives are then apart (`residual_ns`, the median). `collectives` is their number; 0: not aligned."""
 
@@ -27,7 +27,7 @@ class Clock(msgspec.Struct, frozen=True, kw_only=True):
     residual_ns: float | None = None
 
 
-class Part(msgspec.Struct, frozen=True, kw_only=True):
+class RankStep(msgspec.Struct, frozen=True, kw_only=True):
     """The step of one rank, the mean over its steps: unions of intervals.
 
     `compute_ns` + `waiting_ns` + `exposed_ns` + `copy_ns` + `idle_ns` is the step: computation, waiting for other
@@ -50,7 +50,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     overlap: float | None
     overlap_hta: float | None
     idle: dict[str, float]
-    late_ns: Interval
+    late_ns: StepInterval
     late_steps: int
     steps: int
 
@@ -94,9 +94,9 @@ class Straggler(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     rank: int
-    late_ns: Interval
+    late_ns: StepInterval
     mean_ns: float
-    exposed_ns: Interval
+    exposed_ns: StepInterval
     late_steps: int
     steps: int
     causes: list[Cause]
@@ -147,16 +147,16 @@ class RanksReport(msgspec.Struct, frozen=True, kw_only=True):
     backend: str
     paths: dict[int, str]
     steps: int
-    step_ns: Interval
+    step_ns: StepInterval
     headline: list[str]
-    parts: list[Part]
+    parts: list[RankStep]
     collectives: list[Collective]
     stragglers: list[Straggler]
     what_ifs: list[WhatIf]
     imbalance: list[Imbalance]
-    clocks: list[Clock]
+    clocks: list[RankClock]
     problems: list[str]
-    roofs: list[Sweep] = []
+    roofs: list[CollectiveSweep] = []
     findings: list[RanksFinding] = []
     unjudged: list[Unjudged] = []
     timed_step_ns: float | None = None

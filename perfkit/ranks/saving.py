@@ -9,7 +9,7 @@ import numpy as np
 
 from perfkit.intervals import Union
 from perfkit.ranks.matching import Matched
-from perfkit.ranks.members import Member
+from perfkit.ranks.rank_table import RankTable
 from perfkit.ranks.waiting import Waiting, per_step
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ class Savings:
     than those of the late rank while it waits (a waiting collective holds multiprocessors).
     """
 
-    def __init__(self, members: Sequence[Member], matched: Matched, waiting: Waiting) -> None:
+    def __init__(self, members: Sequence[RankTable], matched: Matched, waiting: Waiting) -> None:
         self._members, self._matched, self._waiting = members, matched, waiting
         self._latest = np.nan_to_num(waiting.lag).max(axis=1) if len(matched) else np.zeros(0)
         self._of_kernels: dict[int, pd.DataFrame] = {}
@@ -104,7 +104,7 @@ class Savings:
         return self._of_kernels[column]
 
 
-def _working(member: Member, column: int, matched: Matched, waiting: Waiting) -> tuple[Union, Union]:
+def _working(member: RankTable, column: int, matched: Matched, waiting: Waiting) -> tuple[Union, Union]:
     """When a member computes, and when it computes or transfers, inside its steps, on its own clock."""
     start = member.start.copy()
     here = matched.rows[:, column] >= 0

@@ -10,8 +10,8 @@ import numpy as np
 from perfkit.ranks import delays
 from perfkit.ranks.clocks import on_first
 from perfkit.ranks.matching import Matched
-from perfkit.ranks.members import Member
-from perfkit.ranks.results import Clock
+from perfkit.ranks.rank_table import RankTable
+from perfkit.ranks.results import RankClock
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Waiting:
     delay: np.ndarray
 
 
-def divide(members: Sequence[Member], matched: Matched, clocks: Sequence[Clock]) -> Waiting:
+def divide(members: Sequence[RankTable], matched: Matched, clocks: Sequence[RankClock]) -> Waiting:
     """Divide each matched collective into its own time and waiting.
 
     All kernels of a synchronising collective end together, so that one that is shorter by d began d later: arrivals
@@ -55,7 +55,7 @@ def divide(members: Sequence[Member], matched: Matched, clocks: Sequence[Clock])
 
 
 def _by_clocks(
-    members: Sequence[Member], matched: Matched, clocks: Sequence[Clock], longer: np.ndarray
+    members: Sequence[RankTable], matched: Matched, clocks: Sequence[RankClock], longer: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Waiting and lag of collectives that a rank may leave early: who is `longer` in one waits no further than until
     the last one begins, and for the one that begins when its wait ends."""

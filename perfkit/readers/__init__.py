@@ -34,8 +34,7 @@ def read(path: str | os.PathLike[str], *, whole: bool = False) -> KernelTable | 
         path = path.parent
     if path.is_dir():
         return _read_folder(path)
-    known = format_of(head_of(path))
-    return (known.read_whole if whole and known.read_whole else known.read)(path)
+    return format_of(head_of(path)).table_of(path, whole)
 
 
 def read_run(folder: str | os.PathLike[str]) -> Run:

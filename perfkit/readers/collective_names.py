@@ -23,7 +23,7 @@ _DTYPES = {
 GENERIC = "Generic"  # one kernel for any collective of a group of them: its name has none
 
 
-class Way(NamedTuple):
+class CollectiveWay(NamedTuple):
     """The algorithm and protocol in capitals, "" for what a name does not contain."""
 
     algorithm: str = ""
@@ -49,10 +49,10 @@ def spelled(collective: str) -> str:
     return next((ours for theirs, ours in _SPELLINGS.items() if alike.startswith(theirs)), plain)
 
 
-def way_of(kernel: str) -> Way:
+def way_of(kernel: str) -> CollectiveWay:
     """How NCCL does it."""
     found = _WAY.search(kernel)
-    return Way(found[1].upper(), found[2].upper()) if found else Way()
+    return CollectiveWay(found[1].upper(), found[2].upper()) if found else CollectiveWay()
 
 
 def dtype_of(kernel: str) -> str:

@@ -87,7 +87,7 @@ def _impossible(track: Track) -> bool:
 
 
 @dataclass(frozen=True)
-class Rows:
+class GpuActivities:
     """Activities of GPUs: when they ran (ns, the tracks' clock), and on which device."""
 
     start: Integers
@@ -115,7 +115,7 @@ def add(
         return
     start = np.rint(frame["start_ns"].to_numpy(float)).astype(np.int64) + origin
     device = [int(name.partition(":")[2] or 0) for name in frame["device"].astype(str)]
-    rows = Rows(
+    rows = GpuActivities(
         start, start + np.rint(frame["duration_ns"].to_numpy(float)).astype(np.int64), np.array(device, np.int64)
     )
     found = []
@@ -126,7 +126,9 @@ def add(
     table.facts["counter_tracks"] = found
 
 
-def _of_rows(tracks: Sequence[Track], rows: Rows, mine: Booleans, bandwidth: Mapping[int, float]) -> dict[str, Any]:
+def _of_rows(
+    tracks: Sequence[Track], rows: GpuActivities, mine: Booleans, bandwidth: Mapping[int, float]
+) -> dict[str, Any]:
     """The counters over the time in which some rows ran, all devices taken together."""
     held: dict[str, list[tuple[float, float]]] = {}
     moved, whole, covered_ns = 0.0, 0.0, 0.0

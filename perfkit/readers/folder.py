@@ -31,7 +31,7 @@ _INSTEAD = ((".trace.json.gz", ".xplane.pb"), (".nsys-rep", ".sqlite"))
 
 
 @dataclass(frozen=True)
-class Item:
+class FolderItem:
     """A file or run folder: what it is, and what is done with it."""
 
     path: Path
@@ -43,7 +43,7 @@ class Item:
 class Contents:
     """The items of a folder, and for a trace the report of ncu whose counters belong to it."""
 
-    items: list[Item] = field(default_factory=list)
+    items: list[FolderItem] = field(default_factory=list)
     counters: dict[Path, Path] = field(default_factory=dict)
 
     @property
@@ -72,7 +72,7 @@ def contents_of(folder: Path) -> Contents:
         raise InputError(f"{folder} holds more than {MOST} files.", "Give the profiles themselves.")
     for path in paths:
         kind, known = kind_of(path)
-        found.items.append(Item(path, kind, _use(path) if known else _use_of_another(path, paths)))
+        found.items.append(FolderItem(path, kind, _use(path) if known else _use_of_another(path, paths)))
     if not found.read:
         said = f" {found.lines()[0]}." if found.items else " It is empty."
         raise InputError(
@@ -149,4 +149,4 @@ def _join_counters(found: Contents) -> None:
     if len(traces) == len(reports) == 1:
         found.counters[traces[0]] = reports[0]
         use = f"its counters are joined to {traces[0].name}"
-        found.items = [Item(i.path, i.kind, use) if i.path == reports[0] else i for i in found.items]
+        found.items = [FolderItem(i.path, i.kind, use) if i.path == reports[0] else i for i in found.items]

@@ -16,8 +16,8 @@ from types import FrameType
 
 from perfkit.capture import folders
 from perfkit.errors import PerfkitError, RunFailed
-from perfkit.remote import files, there
-from perfkit.remote.ssh import FAILED, Host, Lost
+from perfkit.remote import calls, files
+from perfkit.remote.ssh import FAILED, Lost, RemoteHost
 from perfkit.run_folder import MANIFEST, read_manifest, write_manifest
 
 Say = Callable[[str, str], None]
@@ -26,7 +26,7 @@ _ENDED = (signal.SIGTERM, signal.SIGHUP)
 
 
 @dataclass(frozen=True)
-class Work:
+class RemoteCommand:
     """Work for another machine: perfkit's `arguments` there, among which `agent.OUT` is the run folder.
 
     `python` is the Python to use there ("": the first of its PATH that fits); with `heard` the program has our input.
@@ -40,7 +40,7 @@ class Work:
     heard: bool = False
 
 
-def do(work: Work, say: Say) -> tuple[int, bool]:
+def do(work: RemoteCommand, say: Say) -> tuple[int, bool]:
     """Do `work`; perfkit's exit code there, and whether there is a run folder at `work.out` now.
 
     Raises `UsageError` for a folder that must not be made, before anything is done; `Unavailable` for a machine that
@@ -48,9 +48,9 @@ def do(work: Work, say: Say) -> tuple[int, bool]:
     """
     folders.check_out(work.out, work.overwrite)
     wanted = files.working(Path.cwd())
-    with _ending(), Host(work.host) as host:
+    with _ending(), RemoteHost(work.host) as host:
         say(work.host, "connected")
-        place = there.find(host, work.python)
+        place = calls.find(host, work.python)
         run = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
         _send(place, run, work, wanted, say)
         say(work.host, f"running with {place.python}")
@@ -58,7 +58,7 @@ def do(work: Work, say: Say) -> tuple[int, bool]:
         return _bring(place, run, work, code, say)
 
 
-def _send(place: there.There, run: str, work: Work, wanted: Mapping[str, str], say: Say) -> None:
+def _send(place: calls.RemoteCalls, run: str, work: RemoteCommand, wanted: Mapping[str, str], say: Say) -> None:
     """Send the files that are lacking there, perfkit and the order; then make the environment."""
     here, engine = Path.cwd(), files.engine()
     digest, name = files.digest(engine), _name_of(here)
@@ -84,7 +84,7 @@ def _send(place: there.There, run: str, work: Work, wanted: Mapping[str, str], s
         place.install(run)
 
 
-def _bring(place: there.There, run: str, work: Work, code: int, say: Say) -> tuple[int, bool]:
+def _bring(place: calls.RemoteCalls, run: str, work: RemoteCommand, code: int, say: Say) -> tuple[int, bool]:
     """Bring the run folder here, whole or not at all, and remove it there. `code` is what ssh ended with."""
     lost = f"The connection to {work.host} ended while the program ran"
     where = f"{work.host}:{place.folder}/runs/{run}"
@@ -120,7 +120,7 @@ class _Nothing(Exception):
     """The run folder is missing; perfkit there said why."""
 
 
-def _fetched(place: there.There, run: str, folder: Path, code: int) -> there.Ended:
+def _fetched(place: calls.RemoteCalls, run: str, folder: Path, code: int) -> calls.RemoteResult:
     """Bring what a run left into `folder`; where the connection ended, over a new one, when the program has ended."""
     ended = place.fetch(run, folder)
     if ended.code is None and code != FAILED:

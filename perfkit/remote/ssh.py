@@ -31,7 +31,7 @@ class Lost(RunFailed):
     """The connection ended (exit code 1)."""
 
 
-class Host:
+class RemoteHost:
     """A machine, while the block lasts. Raises `Unavailable` on entering where it cannot be reached.
 
     `name` is what `ssh` takes: HOST, USER@HOST, an alias of the configuration, or ssh://USER@HOST:PORT.
@@ -45,7 +45,7 @@ class Host:
         self._master: subprocess.Popen[bytes] | None = None
         self._stack = contextlib.ExitStack()
 
-    def __enter__(self) -> Host:
+    def __enter__(self) -> RemoteHost:
         program = shutil.which("ssh")
         if program is None:
             raise Unavailable("ssh is missing on this machine.", "Install OpenSSH's client.")

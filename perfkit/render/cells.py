@@ -29,7 +29,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Column:
+class PageColumn:
     """One column; `priority` 0 is always shown, a higher one goes first where the width is short.
 
     `name` marks the column whose cells may be cropped; any other column of text with a `least` width, down to that.
@@ -55,7 +55,7 @@ class Table:
     text shows of it, all where it is None."""
 
     title: str
-    columns: tuple[Column, ...]
+    columns: tuple[PageColumn, ...]
     notes: tuple[str, ...] = ()
     total: bool = False
     in_text: int | None = None
@@ -104,10 +104,10 @@ def words(
     priority: int = 0,
     name: bool = False,
     least: int = 0,
-) -> Column:
+) -> PageColumn:
     """A column of text, cleaned; of names no two that differ read alike."""
     shown = [clean(t) for t in (apart([*texts], NAME_LIMIT) if name else texts)]
-    return Column(header, _cells(shown, tones), "", False, priority, name, least)
+    return PageColumn(header, _cells(shown, tones), "", False, priority, name, least)
 
 
 def figures(
@@ -119,7 +119,7 @@ def figures(
     priority: int = 0,
     scale: units.Scale | None = None,
     at_least: Sequence[bool] = (),
-) -> Column:
+) -> PageColumn:
     """A column of numbers in base `unit`s, in one scale (its own, or the one given); absent ones are dashes.
 
     What is too small for the scale is `< 0.1`, never 0.0. `at_least` marks values that the truth may exceed: `≥ 9.69`.
@@ -128,7 +128,7 @@ def figures(
     used = scale or column_scale(known, unit)
     limits = [*at_least, *[False] * (len(known) - len(at_least))]
     shown = [_number(v, used, is_limit) for v, is_limit in zip(known, limits, strict=True)]
-    return Column(header, _cells(shown, tones), used.suffix, True, priority)
+    return PageColumn(header, _cells(shown, tones), used.suffix, True, priority)
 
 
 def in_part(known: float, whole: float = 1.0) -> bool:
@@ -156,7 +156,7 @@ def column_scale(values: Iterable[float | None], unit: str) -> units.Scale:
 
 
 def table(
-    title: str, *columns: Column, notes: Iterable[str] = (), total: bool = False, in_text: int | None = None
+    title: str, *columns: PageColumn, notes: Iterable[str] = (), total: bool = False, in_text: int | None = None
 ) -> Table:
     """A table of `columns`; columns in which nothing is known are left out. A total row is set strong."""
     kept = tuple(c for c in columns if c.name or any(cell.text not in ("", units.ABSENT) for cell in c.cells))

@@ -117,9 +117,9 @@ def lean(report: Report) -> Report:
 def report_data(report: Report) -> dict[str, object]:
     """The sections of the report in their order, as what its page's script draws."""
     from perfkit.render.page import page_data
-    from perfkit.render.report import Form, report_page
+    from perfkit.render.report import ReportLength, report_page
 
-    return page_data(report_page(report, Form(rows=ROWS)), views=True)
+    return page_data(report_page(report, ReportLength(rows=ROWS)), views=True)
 
 
 def _safe(content: bytes) -> str:

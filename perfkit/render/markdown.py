@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from perfkit.render.cells import Cell, Column, Table
+from perfkit.render.cells import Cell, PageColumn, Table
 
 if TYPE_CHECKING:
     from perfkit.analysis.results import Report
@@ -21,9 +21,9 @@ _ENTITIES = str.maketrans({c: f"&#{ord(c)};" for c in "&<>|~$"})
 def render(report: Report, limit: int | None = LIMIT) -> str:
     """The report as GitHub-flavoured Markdown; `limit` rows a table, None for all."""
     from perfkit.render.page import WHOLE
-    from perfkit.render.report import Form, report_page
+    from perfkit.render.report import ReportLength, report_page
 
-    return page(report_page(report, Form(rows=limit, findings=limit)), WHOLE)
+    return page(report_page(report, ReportLength(rows=limit, findings=limit)), WHOLE)
 
 
 def page(shown: Page, fold: int) -> str:
@@ -89,7 +89,7 @@ def _row(cells: list[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _cell(cell: Cell, column: Column) -> str:
+def _cell(cell: Cell, column: PageColumn) -> str:
     """A name is code where that is safe in a table; what stands out is bold."""
     strong = cell.tone in ("strong", "bad")
     plain = cell.text.replace("_", "").isalnum()

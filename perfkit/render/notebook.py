@@ -24,9 +24,9 @@ _DIM, _TITLE = "opacity:.75", "font-weight:600"
 def render(report: Report) -> str:
     """Verdict, backends, and the kernels that take longest of the first backend that has any."""
     from perfkit.render.page import SUMMARY
-    from perfkit.render.report import Form, report_page
+    from perfkit.render.report import ReportLength, report_page
 
-    return page(report_page(report, Form(rows=KERNELS, findings=FINDINGS, fold=SUMMARY, backends=1)), SUMMARY)
+    return page(report_page(report, ReportLength(rows=KERNELS, findings=FINDINGS, fold=SUMMARY, backends=1)), SUMMARY)
 
 
 def page(shown: Page, fold: int) -> str:

@@ -14,7 +14,7 @@ from perfkit.run_folder import write_whole
 if TYPE_CHECKING:
     from perfkit.analysis.results import Report
     from perfkit.render.page import Page
-    from perfkit.render.report import Form
+    from perfkit.render.report import ReportLength
     from perfkit.render.views import Answers
     from perfkit.table import KernelTable
 
@@ -46,7 +46,7 @@ class Output:
     """
 
     record: object
-    page: Callable[[Form], Page]
+    page: Callable[[ReportLength], Page]
     name: str = "report"
     files: Mapping[str, Callable[[], str]] = field(default_factory=dict)
     tables: Callable[[], Mapping[str, KernelTable]] = dict
@@ -56,12 +56,12 @@ class Output:
     def text(self, format_name: str) -> str:
         """Return the text of a file of this format."""
         from perfkit.render import json, page
-        from perfkit.render.report import Form, on_terminal
+        from perfkit.render.report import ReportLength, on_terminal
 
         short = on_terminal(None)
         render: dict[str, Callable[[], str]] = {
-            "html": lambda: page.render_html(self.page(Form())),
-            "md": lambda: page.render_markdown(self.page(Form(rows=MARKDOWN_ROWS, findings=MARKDOWN_ROWS))),
+            "html": lambda: page.render_html(self.page(ReportLength())),
+            "md": lambda: page.render_markdown(self.page(ReportLength(rows=MARKDOWN_ROWS, findings=MARKDOWN_ROWS))),
             "txt": lambda: page.render_text(self.page(short), fold=short.fold),
             "json": lambda: json.render(self.record),
             **self.files,

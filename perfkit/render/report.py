@@ -27,7 +27,7 @@ Make = Callable[["About"], Iterator[Section]]
 
 
 @dataclass(frozen=True)
-class Form:
+class ReportLength:
     """How long a report is: rows of a table and findings (None: all), how much is folded away, how many backends."""
 
     rows: int | None = None
@@ -41,13 +41,13 @@ class Form:
         return self.fold < WHOLE
 
 
-def on_terminal(limit: int | None) -> Form:
+def on_terminal(limit: int | None) -> ReportLength:
     """The form on a terminal: the short one, one with `limit` rows a table, or for 0 the whole report."""
     rows = ROWS if limit is None else limit or None
-    return Form(rows=rows, findings=rows and min(rows, FINDINGS), fold=SCREEN if rows else WHOLE)
+    return ReportLength(rows=rows, findings=rows and min(rows, FINDINGS), fold=SCREEN if rows else WHOLE)
 
 
-def report_page(report: Report, form: Form) -> Page:
+def report_page(report: Report, form: ReportLength) -> Page:
     """The page of `report` in `form`."""
     captured = [b for b in report.backends if b.kernels][: form.backends]
     shown = report.backends if form.backends is None else captured
@@ -62,7 +62,7 @@ def report_page(report: Report, form: Form) -> Page:
     )
 
 
-def _part(report: Report, backend: BackendReport, captured: list[BackendReport], form: Form) -> Part:
+def _part(report: Report, backend: BackendReport, captured: list[BackendReport], form: ReportLength) -> Part:
     several = len(captured) > 1 or not backend.kernels
     about = About(backend, form, several)
     return Part(
@@ -100,7 +100,7 @@ def _of_backend(backend: BackendReport) -> Iterator[Make]:
         yield from found.get(section.__name__.removeprefix("_"), ())
 
 
-def _making(report: Report, form: Form) -> Part:
+def _making(report: Report, form: ReportLength) -> Part:
     sections = [made for section in OF_MAKING for made in section(report, form)]
     return Part(title="How it was made", fold=WHOLE, sections=sections)
 
@@ -110,7 +110,7 @@ class About:
     """A backend whose sections are made, the form they are for, and whether there are others."""
 
     backend: BackendReport
-    form: Form
+    form: ReportLength
     several: bool
 
     @property
@@ -240,7 +240,7 @@ def _missing(about: About) -> Iterator[Section]:
 # How the report was made.
 
 
-def _ceilings(report: Report, form: Form) -> Iterator[Section]:
+def _ceilings(report: Report, form: ReportLength) -> Iterator[Section]:
     """The ceilings, on a terminal in a line where that says all."""
     if (report.roofs and not form.short) or any(roof.maximum for roof in report.roofs):
         yield from _of(tables.roofs(report), fold=SCREEN, view="ceilings")
@@ -248,13 +248,13 @@ def _ceilings(report: Report, form: Form) -> Iterator[Section]:
         yield Section(text=[sentences.ceilings(report)], fold=SCREEN, view="ceilings")
 
 
-def _environment(report: Report, form: Form) -> Iterator[Section]:
+def _environment(report: Report, form: ReportLength) -> Iterator[Section]:
     items = [Item(f"{name}: {value}") for name, value in sentences.environment(report)]
     if items:
         yield Section(title="Environment", items=items, fold=WHOLE, view="environment")
 
 
-def _command(report: Report, form: Form) -> Iterator[Section]:
+def _command(report: Report, form: ReportLength) -> Iterator[Section]:
     if report.command:
         title = f"Command, with perfkit {report.perfkit}"
         yield Section(title=title, code=sentences.command(report), fold=WHOLE, view="command")
@@ -264,4 +264,4 @@ OF_BACKEND: tuple[Make, ...] = (
     _findings, _roofline, _accounting, _kinds, _kernels, _operators, _modules, _timeline, _advice, _symbols,
     _correctness, _coverage, _missing,
 )  # fmt: skip
-OF_MAKING: tuple[Callable[[Report, Form], Iterator[Section]], ...] = (_ceilings, _environment, _command)
+OF_MAKING: tuple[Callable[[Report, ReportLength], Iterator[Section]], ...] = (_ceilings, _environment, _command)

@@ -9,8 +9,8 @@ from perfkit import units
 from perfkit.analysis.results import BackendReport, Group, Report
 from perfkit.analysis.words import percent
 from perfkit.render import sentences
-from perfkit.render.cells import Cell, Column, Table, clean, column_scale, figures, table, words
-from perfkit.render.marks import efficiencies, flags
+from perfkit.render.cells import Cell, PageColumn, Table, clean, column_scale, figures, table, words
+from perfkit.render.efficiencies import efficiencies, flags
 from perfkit.render.page import SCREEN, Section
 from perfkit.render.tables import FAULTY, label, spread, step
 from perfkit.run_folder import RankRun
@@ -77,10 +77,10 @@ def backends(report: Report) -> Table:
             tones,
             name=True,
         ),
-        Column("result", tuple(_status(b) for b in rows), numeric=False),
+        PageColumn("result", tuple(_status(b) for b in rows), numeric=False),
         figures("step", [b.step.value if b.step else None for b in rows], "ns", figure_tones, scale=steps),
         spread("95 % CI", [b.step for b in rows], steps),
-        Column("speed-up", tuple(_speedup(b) for b in rows)),
+        PageColumn("speed-up", tuple(_speedup(b) for b in rows)),
         figures(f"{sample}/s", [b.samples_per_second for b in rows], ""),
         figures("memory", [b.peak_memory_bytes for b in rows], "iB", priority=1),
         figures("power", [b.power.watts if b.power else None for b in rows], "W", priority=3),

@@ -19,13 +19,13 @@ from msgspec.structs import replace
 from perfkit.analysis.results import BackendReport, Report
 from perfkit.render import markdown
 from perfkit.render.page import SUMMARY, WHOLE, Section
-from perfkit.render.report import Form, report_page
+from perfkit.render.report import ReportLength, report_page
 from perfkit.run_folder import write_whole
 
 if TYPE_CHECKING:
     from tensorboard.compat.proto.event_pb2 import Event
 
-_FORM = Form(rows=25, findings=25)  # what is shown as text
+_FORM = ReportLength(rows=25, findings=25)  # what is shown as text
 MEBI = 2.0**20
 
 Scalar = tuple[str, int, float]  # tag, step, value

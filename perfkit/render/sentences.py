@@ -8,7 +8,7 @@ from typing import Any
 from perfkit import units
 from perfkit.analysis.line_results import LineTime, SourceLine
 from perfkit.analysis.results import Advice, BackendReport, Finding, Missing, Report
-from perfkit.analysis.roofline_results import Roof
+from perfkit.analysis.roofline_results import RoofLine
 from perfkit.analysis.words import apart, capital, percent
 from perfkit.profile_names import doubt
 from perfkit.render.cells import clean
@@ -163,13 +163,13 @@ def ceilings(report: Report) -> str:
     return f"Ceilings {clean(report.ceilings_are)}: {'; '.join(known)}." if known else "Ceilings: unknown."
 
 
-def used_roofs(report: Report) -> list[Roof]:
+def used_roofs(report: Report) -> list[RoofLine]:
     """The levels of memory, and the arithmetic units that some kernel is judged by."""
     used = {group.bound for backend in report.backends for group in backend.kernels}
     return [r for r in report.roofs if r.kind == "bandwidth" or r.resource in used]
 
 
-def _rate(roof: Roof, value: float | None) -> str:
+def _rate(roof: RoofLine, value: float | None) -> str:
     return units.text(value, "B/s" if roof.kind == "bandwidth" else "FLOP/s")
 
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from perfkit.analysis.words import apart
-from perfkit.render.cells import Cell, Column, Table
+from perfkit.render.cells import Cell, PageColumn, Table
 from perfkit.units import LADDERS, cropped
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ def table_lines(table: Table, width: int) -> Iterator[Text]:
         yield Text(_AMOUNT.sub(_TIE, note), style="bright_black")
 
 
-def _fit(table: Table, width: int) -> tuple[list[Column], list[int]]:
+def _fit(table: Table, width: int) -> tuple[list[PageColumn], list[int]]:
     """The columns that fit in `width` and their widths. Columns of the highest priority number go first."""
     columns = list(table.columns)
     while True:
@@ -167,7 +167,7 @@ def _fit(table: Table, width: int) -> tuple[list[Column], list[int]]:
         columns.remove(next(c for c in reversed(columns) if c.priority == expendable))
 
 
-def _shrunk(columns: list[Column], widths: list[int], width: int) -> list[int]:
+def _shrunk(columns: list[PageColumn], widths: list[int], width: int) -> list[int]:
     """Widths that add up to at most `width`: the widest column of text gives way, and figures only at the very last."""
     shrunk = list(widths)
     text = [i for i, column in enumerate(columns) if not column.numeric]
@@ -177,13 +177,13 @@ def _shrunk(columns: list[Column], widths: list[int], width: int) -> list[int]:
     return shrunk
 
 
-def _natural(column: Column) -> int:
+def _natural(column: PageColumn) -> int:
     from rich.cells import cell_len
 
     return max(cell_len(text) for text in (column.header, column.unit, *(c.text for c in column.cells)))
 
 
-def _line(cells: list[Cell] | tuple[Cell, ...], columns: list[Column], widths: list[int]) -> Text:
+def _line(cells: list[Cell] | tuple[Cell, ...], columns: list[PageColumn], widths: list[int]) -> Text:
     from rich.text import Text
 
     line = Text(no_wrap=True)

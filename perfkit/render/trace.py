@@ -17,7 +17,7 @@ import msgspec
 
 import perfkit
 from perfkit import profile_names
-from perfkit.analysis.timeline.lanes import COPY, FILL, OPERATOR, PASS, STEP, Slice, Timeline
+from perfkit.analysis.timeline.layout import COPY, FILL, OPERATOR, PASS, STEP, Slice, Timeline
 from perfkit.render.cells import NOTE_LIMIT, clean
 from perfkit.run_folder import written_whole
 

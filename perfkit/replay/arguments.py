@@ -19,7 +19,7 @@ from perfkit.errors import InputError
 from perfkit.replay import fills
 from perfkit.replay.origins import with_forward
 from perfkit.replay.rebuilt import Recipe
-from perfkit.replay.recorded import Calls
+from perfkit.replay.recorded import OperatorCalls
 
 _TORCH = {
     "fp64": "float64", "fp32": "float32", "fp16": "float16", "bf16": "bfloat16",
@@ -47,7 +47,7 @@ class Rebuilt:
 
 
 @dataclass(frozen=True)
-class Entry:
+class ArgumentRecord:
     """An argument as recorded; `known` is False where the trace has no values at all."""
 
     kind: str
@@ -57,7 +57,7 @@ class Entry:
     known: bool
 
 
-def rebuilt(calls: Calls, list_dtype: str) -> Rebuilt:
+def rebuilt(calls: OperatorCalls, list_dtype: str) -> Rebuilt:
     """The recipe of recorded calls; `list_dtype` is the dtype of tensors in lists. Raises `NotRebuilt`."""
     entries = entries_of(calls.arguments)
     known = "::" in calls.operator  # others are functions of autograd, or kernels that a compiler generated
@@ -77,26 +77,26 @@ _UNDEFINED = re.compile("backward|attention")  # operators that PyTorch itself c
 ELSE = "Choose another with --kernel or --operator."
 
 
-def entries_of(arguments: Mapping[str, Any]) -> list[Entry]:
+def entries_of(arguments: Mapping[str, Any]) -> list[ArgumentRecord]:
     """The arguments as the trace has them, in order."""
     types = arguments.get("Input type") or []
     known = "Concrete Inputs" in arguments
     columns = [arguments.get(name) or [] for name in ("Input Dims", "Input Strides", "Concrete Inputs")]
     dims, strides, values = [[*column[: len(types)], *[None] * (len(types) - len(column))] for column in columns]
     return [
-        Entry(str(kind), d, s, v if isinstance(v, str) else "", known)
+        ArgumentRecord(str(kind), d, s, v if isinstance(v, str) else "", known)
         for kind, d, s, v in zip(types, dims, strides, values, strict=True)
     ]
 
 
-def _listed(calls: Calls, list_dtype: str) -> str:
+def _listed(calls: OperatorCalls, list_dtype: str) -> str:
     """The dtype of tensors in lists: as the kernel's name says, else the usual one of the trace."""
     name = calls.kernels[0] if calls.kernels else ""
     found = {_IN_NAMES[word] for word in re.findall(r"c10::BFloat16|c10::Half|\bfloat\b|\bdouble\b", name)}
     return found.pop() if len(found) == 1 else _TORCH.get(list_dtype, "float32")
 
 
-def _fits(schema: Any, entries: Sequence[Entry], undefined: bool) -> bool:
+def _fits(schema: Any, entries: Sequence[ArgumentRecord], undefined: bool) -> bool:
     """Return whether entries can be the arguments of `schema`; tensors may be `undefined` where no None is allowed."""
     left = schema.arguments[len(entries) :]
     if len(schema.arguments) < len(entries) or any(not one.has_default_value() for one in left):
@@ -106,7 +106,7 @@ def _fits(schema: Any, entries: Sequence[Entry], undefined: bool) -> bool:
                for one, entry in pairs)  # fmt: skip
 
 
-def _fits_one(argument: Any, entry: Entry) -> bool:
+def _fits_one(argument: Any, entry: ArgumentRecord) -> bool:
     wanted, optional = _type_of(argument)
     if entry.kind == "":
         # None, and whatever PyTorch has no word for: strings, devices, lists of optional tensors.
@@ -137,7 +137,7 @@ def _type_of(argument: Any) -> tuple[str, bool]:
 class _Binder:
     """Binds recorded entries to the arguments of a schema."""
 
-    def __init__(self, calls: Calls, schema: Any, entries: Sequence[Entry], list_dtype: str) -> None:
+    def __init__(self, calls: OperatorCalls, schema: Any, entries: Sequence[ArgumentRecord], list_dtype: str) -> None:
         self.calls, self.schema, self.entries, self.list_dtype = calls, schema, entries, list_dtype
         self.values: dict[str, Any] = {}
         self.stated: list[str] = []
@@ -164,7 +164,7 @@ class _Binder:
             self.stated.append(said)
         return Rebuilt(recipe, self.stated)
 
-    def _value(self, argument: Any, entry: Entry) -> dict[str, Any]:
+    def _value(self, argument: Any, entry: ArgumentRecord) -> dict[str, Any]:
         wanted, optional = _type_of(argument)
         if entry.kind not in _PLAIN:
             return tensor_of(self.calls.operator, argument.name, entry)
@@ -180,7 +180,7 @@ class _Binder:
             return {"device": ""} if factory else {"value": None}
         return self._unrecorded(argument, wanted)
 
-    def _list(self, argument: Any, entry: Entry) -> dict[str, Any]:
+    def _list(self, argument: Any, entry: ArgumentRecord) -> dict[str, Any]:
         dims = entry.dims
         if dims == [] and any(e.kind == "TensorList" and e.dims for e in self.entries):
             return {"value": []}
@@ -192,7 +192,7 @@ class _Binder:
         if argument.name != "state_steps" and text not in self.stated:
             self.stated.append(text)
         steps = strides or [None] * len(dims)
-        each = [Entry(dtype, d, s, "", True) for d, s in zip(dims, steps, strict=True)]
+        each = [ArgumentRecord(dtype, d, s, "", True) for d, s in zip(dims, steps, strict=True)]
         return {"list": [tensor_of(self.calls.operator, argument.name, one) for one in each]}
 
     def _unrecorded(self, argument: Any, wanted: str) -> dict[str, Any]:
@@ -249,7 +249,7 @@ def _gelu(kernels: Sequence[str]) -> str:
     return {"1": "tanh", "2": "none"}.get(found[1], "") if found else ""
 
 
-def tensor_of(operator: str, name: str, entry: Entry) -> dict[str, Any]:
+def tensor_of(operator: str, name: str, entry: ArgumentRecord) -> dict[str, Any]:
     """The tensor that an entry describes, filled with normal numbers. Raises `NotRebuilt`."""
     dims, strides, dtype = entry.dims, entry.strides, _torch_dtype(entry.kind)
     if not isinstance(dims, list) or not all(isinstance(size, int) for size in dims):

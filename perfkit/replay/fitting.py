@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from perfkit.bench.benchmark import Outputs, Prepared, Way
 from perfkit.bench.catalog import implementation_way
-from perfkit.bench.subject import Outputs, Prepared, Way
 from perfkit.errors import PerfkitError, Unavailable
 from perfkit.kernels.declare import Operation
 from perfkit.kernels.families import find

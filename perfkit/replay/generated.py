@@ -14,7 +14,7 @@ import msgspec
 
 from perfkit.readers.kineto.decode.stream import blocks
 from perfkit.replay.arguments import ELSE, NotRebuilt, Rebuilt, entries_of, tensor_of, value_of
-from perfkit.replay.recorded import Calls
+from perfkit.replay.recorded import OperatorCalls
 
 _PREFIX = "triton_"
 _KEEP = "Replay it where it was recorded, or from a run folder of `perfkit run` or `perfkit capture`, which keeps it."
@@ -35,7 +35,7 @@ def is_generated(operator: str) -> bool:
     return operator.startswith(_PREFIX)
 
 
-def rebuilt(calls: Calls, trace: Path, device: str) -> Rebuilt:
+def rebuilt(calls: OperatorCalls, trace: Path, device: str) -> Rebuilt:
     """The recipe of a generated kernel. Raises `NotRebuilt` without a GPU, or without its source."""
     if device == "cpu":
         raise NotRebuilt(f"{calls.operator} is a Triton kernel, which runs on a GPU alone.", ELSE)

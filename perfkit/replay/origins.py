@@ -18,7 +18,7 @@ _RESULT = re.compile(r"^result(\d*)$")
 
 
 @dataclass(frozen=True)
-class Origin:
+class ForwardOrigin:
     """The forward operator of a backward one, and what each argument of the backward call is, in its order.
 
     `expressions` are names of the forward operator's arguments, or text that is neither name nor result. `results` are
@@ -32,7 +32,7 @@ class Origin:
 
 
 @functools.cache
-def origin_of(backward: str) -> Origin | None:
+def origin_of(backward: str) -> ForwardOrigin | None:
     """The forward operator of `aten::NAME`; None where PyTorch's table has none."""
     name = backward.removeprefix("aten::")
     call = re.compile(rf"(?<![\w:.]){re.escape(name)}(?:_symint)?\(")
@@ -43,7 +43,7 @@ def origin_of(backward: str) -> Origin | None:
                 i: number for i, text in enumerate(expressions) if (number := _number(text, returns)) is not None
             }
             if results and "grad" in expressions[0]:
-                return Origin(f"aten::{operator}", overload, expressions, results)
+                return ForwardOrigin(f"aten::{operator}", overload, expressions, results)
     return None
 
 
@@ -123,7 +123,7 @@ def _is_made(value: dict[str, Any]) -> bool:
 
 
 def _forward_value(
-    argument: Any, origin: Origin, entries: Sequence[Any], result: dict[str, Any]
+    argument: Any, origin: ForwardOrigin, entries: Sequence[Any], result: dict[str, Any]
 ) -> dict[str, Any] | None:
     """An argument of the forward operator: of the backward call, its default, or a tensor like the result; else
     None."""

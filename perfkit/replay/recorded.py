@@ -37,7 +37,7 @@ RECORD = "Give one by name with --operator aten::addmm."
 
 
 @dataclass(frozen=True)
-class Calls:
+class OperatorCalls:
     """Calls of one operator with the same arguments: how long each took in ns, and what they launched.
 
     `others` is the number of further kinds of calls that were asked for, which took less time together.
@@ -54,7 +54,7 @@ class Calls:
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundOperator:
     """An operator that was asked for in a trace, as `levels`: what launched the kernels, then the operators around it.
 
     `device` is the trace's name of the device, "" where it has none. `list_dtype` is perfkit's name of the dtype that
@@ -64,11 +64,11 @@ class Found:
     trace: Path
     device: str
     on_gpu: bool
-    levels: list[Calls]
+    levels: list[OperatorCalls]
     list_dtype: str
 
 
-class Trace:
+class TraceTable:
     """A trace with its kernel table. Raises `InputError` for any other file."""
 
     def __init__(self, path: Path) -> None:
@@ -102,7 +102,7 @@ class Trace:
         frame = in_steps(self.table)
         return *aggregate.by_kind_of_call(rows_of(frame, None, self.table)), np.asarray(frame.index)
 
-    def by_kernel(self, number: int) -> Found:
+    def by_kernel(self, number: int) -> FoundOperator:
         """Return the operator that launched most of the time of a line of the kernel table.
 
         Raises `UsageError` where there is no such line, `InputError` where no operator of the trace launched it.
@@ -127,7 +127,7 @@ class Trace:
         pairs = zip(frame["start_ns"], frame["name"], strict=True)
         return np.array([at.get((int(start), name), -1) for start, name in pairs], np.int64)
 
-    def by_operator(self, name: str, module: str) -> Found:
+    def by_operator(self, name: str, module: str) -> FoundOperator:
         """Return the calls of an operator, in a module where one is given, that took the most time.
 
         Raises `UsageError` where the trace has none.
@@ -180,12 +180,12 @@ class Trace:
                 "`perfkit report` on the traces of all ranks shows what it waits for.",
             )
 
-    def _found(self, events: Integers, climb: bool = True) -> Found:
+    def _found(self, events: Integers, climb: bool = True) -> FoundOperator:
         levels = []
         for chosen in self._levels(events) if climb else [events]:
             levels.append(self._calls(chosen))
         usual = usual_dtype(self.host.calls)
-        return Found(self.path, self._device(), self.on_gpu, levels, usual)
+        return FoundOperator(self.path, self._device(), self.on_gpu, levels, usual)
 
     def _levels(self, events: Integers) -> Iterator[Integers]:
         """The events, then the operators around them, outwards as far as they go on."""
@@ -198,7 +198,7 @@ class Trace:
             wanted &= np.array(["::" in host.names[n] for n in host.name[above].tolist()], bool)
             events = above[wanted]
 
-    def _calls(self, events: Integers) -> Calls:
+    def _calls(self, events: Integers) -> OperatorCalls:
         """The kind of call among `events` that takes the most time."""
         host = self.host
         launched = self._launches_inside(events)
@@ -216,7 +216,7 @@ class Trace:
         code = int(host.call[first])
         key = host.calls[code] if code >= 0 else (host.names[host.name[first]], b"", b"", b"", b"")
         kernels = dict.fromkeys(name for e in chosen for _, name in sorted(launched.get(e, ()), reverse=True))
-        return Calls(
+        return OperatorCalls(
             operator=key[0],
             arguments={name: decoded(text) for name, text in zip(FIELDS, key[1:], strict=True) if text},
             key=key,

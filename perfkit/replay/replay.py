@@ -10,9 +10,9 @@ from typing import Any
 import torch
 
 from perfkit.bench import measure, results, setup
+from perfkit.bench.benchmark import Benchmark
 from perfkit.bench.results import Bench
-from perfkit.bench.run import Options, last_cache
-from perfkit.bench.subject import Subject
+from perfkit.bench.run import BenchOptions, last_cache
 from perfkit.cost.model import Cost
 from perfkit.errors import RunFailed
 from perfkit.hardware.ceilings import Ceilings
@@ -22,7 +22,7 @@ from perfkit.replay import attention, contents, fills, fitting, generated, memor
 from perfkit.replay.arguments import NotRebuilt, Rebuilt
 from perfkit.replay.arguments import rebuilt as rebuilt_from
 from perfkit.replay.rebuilt import Recipe, Values
-from perfkit.replay.recorded import Calls, Found
+from perfkit.replay.recorded import FoundOperator, OperatorCalls
 from perfkit.statistics import Estimate, median, ratio_of_medians
 
 _KEYS = {"cpu": "CPU", "cuda": "CUDA"}
@@ -38,14 +38,14 @@ EXACT = "exact"
 class Chosen:
     """The recorded calls that are run again, their recipe, and what is to be said of both."""
 
-    calls: Calls
+    calls: OperatorCalls
     recipe: Recipe
     stated: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Replayed(Subject):
-    """A recorded call as a subject of a benchmark: its arguments are those of the recipe."""
+class RecordedBenchmark(Benchmark):
+    """Benchmark of a recorded call: its arguments are those of the recipe."""
 
     values: Values
 
@@ -54,18 +54,18 @@ class Replayed(Subject):
         return (self.values,)
 
 
-def choose(found: Found, device: str, seed: int, available: float | None = None) -> Chosen:
+def choose(found: FoundOperator, device: str, seed: int, available: float | None = None) -> Chosen:
     """The innermost recorded operator that can be rebuilt and runs on `device`. Raises `InputError` for none, and
     `RunFailed` for one whose check does not fit into the `available` bytes (None: unknown)."""
     return _first(found, lambda calls: _tried(planned(calls, found, device), device, seed, available))
 
 
-def rebuildable(found: Found, device: str) -> Chosen:
+def rebuildable(found: FoundOperator, device: str) -> Chosen:
     """The innermost recorded operator that can be rebuilt for `device`, without a trial. Raises `NotRebuilt`."""
     return _first(found, lambda calls: planned(calls, found, device))
 
 
-def _first(found: Found, choose: Callable[[Calls], Chosen]) -> Chosen:
+def _first(found: FoundOperator, choose: Callable[[OperatorCalls], Chosen]) -> Chosen:
     """The first of the levels that can be chosen. Raises `NotRebuilt` for the innermost otherwise.
 
     Attention inside another operator of attention is passed over: the outer one has an fp64 reference and other ways.
@@ -82,7 +82,7 @@ def _first(found: Found, choose: Callable[[Calls], Chosen]) -> Chosen:
     raise reasons[0]
 
 
-def planned(calls: Calls, found: Found, device: str) -> Chosen:
+def planned(calls: OperatorCalls, found: FoundOperator, device: str) -> Chosen:
     """Recorded calls with their recipe for `device`. Raises `NotRebuilt`."""
     if calls.operator.startswith("perfkit::"):
         from perfkit import kernels
@@ -137,26 +137,26 @@ Wanted = tuple[Sequence[str], Sequence[str]]
 
 
 def replay(
-    found: Found, chosen: Chosen, options: Options, ceilings: Ceilings | None, wanted: Wanted,
+    found: FoundOperator, chosen: Chosen, options: BenchOptions, ceilings: Ceilings | None, wanted: Wanted,
     say: Callable[[str, str], None],
 ) -> Bench:  # fmt: skip
     """Check and time every way of the chosen call on the device of `options`; `wanted` are ways and languages."""
-    subject, label, notes = _subject(found, chosen, options)
-    planned = setup.Plan(setup.chosen_ways(subject, *wanted), ({},))
-    made = setup.run(subject, planned, [label], options, ceilings, say)
+    benchmark, label, notes = _benchmark(found, chosen, options)
+    planned = setup.BenchPlan(setup.chosen_ways(benchmark, *wanted), ({},))
+    made = setup.run(benchmark, planned, [label], options, ceilings, say)
     made.notes += notes
     made.recorded = recorded(found, chosen, options.device)
     if made.recorded.comparable and made.recorded.ns:
         for row in made.points[0].rows:
             timing = row.warm or row.cold
             row.of_trace = ratio_of_medians(chosen.calls.ns, timing.samples) if timing else None
-        made.recorded.zeros = _time_of(chosen.recipe, contents.zeros(subject.values), options, ceilings)
-        masked = contents.masked(chosen.recipe["operator"], subject.values)
+        made.recorded.zeros = _time_of(chosen.recipe, contents.zeros(benchmark.values), options, ceilings)
+        masked = contents.masked(chosen.recipe["operator"], benchmark.values)
         made.recorded.masked = _time_of(chosen.recipe, masked, options, ceilings) if masked else None
     return made
 
 
-def _time_of(recipe: Recipe, values: Values, options: Options, ceilings: Ceilings | None) -> Estimate:
+def _time_of(recipe: Recipe, values: Values, options: BenchOptions, ceilings: Ceilings | None) -> Estimate:
     """The time of the call on other values, in ns, with warm caches.
 
     A GPU's clock follows the power, and the power the values. Gradients of a real step are small, many of them 0:
@@ -170,8 +170,8 @@ def _time_of(recipe: Recipe, values: Values, options: Options, ceilings: Ceiling
     return median(samples)
 
 
-def _subject(found: Found, chosen: Chosen, options: Options) -> tuple[Replayed, str, list[str]]:
-    """The subject, its precision, and notes."""
+def _benchmark(found: FoundOperator, chosen: Chosen, options: BenchOptions) -> tuple[RecordedBenchmark, str, list[str]]:
+    """The benchmark, its precision, and notes."""
     recipe, calls = chosen.recipe, chosen.calls
     with torch.no_grad():
         maker = rebuilt.Maker(options.device, options.seed)
@@ -182,7 +182,7 @@ def _subject(found: Found, chosen: Chosen, options: Options) -> tuple[Replayed, 
     label = _precision(recipe, got, calls, options.device)
     cost = cost_model().cost(call_of(calls.key, found.list_dtype, "tf32" if label == "tf32" else "fp32"))
     terms = _terms(cost, got, values)
-    subject = Replayed(
+    benchmark = RecordedBenchmark(
         name=recipe["operator"].partition("::")[2],
         formula=f"{recipe['operator']}({', '.join(name for name, _, _ in recipe['arguments'])})",
         sizes=(),
@@ -196,7 +196,7 @@ def _subject(found: Found, chosen: Chosen, options: Options) -> tuple[Replayed, 
         growth=lambda sizes: max(1.0, math.sqrt(terms / _TERMS)),
         values=values,
     )
-    return subject, label, [f"The results are not checked: {unchecked}."] if unchecked else []
+    return benchmark, label, [f"The results are not checked: {unchecked}."] if unchecked else []
 
 
 def is_random(recipe: Recipe) -> bool:
@@ -222,7 +222,7 @@ def _expected(recipe: Recipe, values: Values, maker: rebuilt.Maker) -> tuple[Val
         return {}, f"PyTorch does not compute them in fp64 ({first[:100]})"
 
 
-def _precision(recipe: Recipe, got: Values, calls: Calls, device: str) -> str:
+def _precision(recipe: Recipe, got: Values, calls: OperatorCalls, device: str) -> str:
     """The coarsest precision of what goes in and comes out; "exact" for whole numbers alone."""
     every = {t.dtype for t in got.values()} | {t.dtype for t in _tensors(recipe)}
     found = {_PRECISIONS.get(str(d).removeprefix("torch."), "fp8") for d in every if d.is_floating_point}
@@ -250,11 +250,11 @@ def _terms(cost: Cost | None, got: Values, values: Values) -> float:
     return max(sizes, default=1) / out
 
 
-def recorded(found: Found, chosen: Chosen, device: str) -> results.Recorded:
+def recorded(found: FoundOperator, chosen: Chosen, device: str) -> results.RecordedCalls:
     """The trace's own time of the chosen calls, and their arguments as they were rebuilt."""
     calls = chosen.calls
     here = torch.cuda.get_device_name(device) if device != "cpu" else ""
-    return results.Recorded(
+    return results.RecordedCalls(
         trace=found.trace.name,
         operator=calls.operator,
         device=found.device or ("a GPU that it does not name" if found.on_gpu else "a CPU that it does not name"),

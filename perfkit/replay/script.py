@@ -9,11 +9,11 @@ from pathlib import Path
 from perfkit.errors import UsageError
 from perfkit.kernels import checking
 from perfkit.replay import rebuilt, replay, standalone
-from perfkit.replay.recorded import Found
+from perfkit.replay.recorded import FoundOperator
 from perfkit.run_folder import write_whole
 
 
-def text_of(found: Found, chosen: replay.Chosen, seed: int) -> str:
+def text_of(found: FoundOperator, chosen: replay.Chosen, seed: int) -> str:
     """The text of the script. Raises `UsageError` for an operator that is not PyTorch's."""
     if not chosen.recipe["operator"].startswith("aten::") and "source" not in chosen.recipe:
         raise UsageError(
@@ -55,7 +55,7 @@ def _body(source: str) -> str:
     return "\n".join(lines[ends + 1 :])
 
 
-def write(path: Path, found: Found, chosen: replay.Chosen, seed: int) -> None:
+def write(path: Path, found: FoundOperator, chosen: replay.Chosen, seed: int) -> None:
     """Write the script. Raises `UsageError` where it cannot be written."""
     text = text_of(found, chosen, seed).replace("{file}", path.name)
     try:

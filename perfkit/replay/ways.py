@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from perfkit.bench.subject import PYTORCH, Outputs, Prepared, Way
+from perfkit.bench.benchmark import PYTORCH, Outputs, Prepared, Way
 from perfkit.bench.torch_ways import ROUNDING, compiled
 from perfkit.errors import Unavailable
 from perfkit.replay import attention, fitting, rebuilt

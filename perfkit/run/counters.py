@@ -20,10 +20,10 @@ import msgspec
 
 from perfkit.capture.nsight import messages, ncu, nsys
 from perfkit.capture.nsight.joining import COUNTERS, Show, counted_in, join_onto, kernels_a_step
-from perfkit.capture.nsight.process import Ended, follow
+from perfkit.capture.nsight.process import ToolResult, follow
 from perfkit.errors import PerfkitError, RunFailed, Unavailable
 from perfkit.run.child import search_path
-from perfkit.run.target import Order
+from perfkit.run.target import TargetOrder
 from perfkit.run_folder import KERNELS, Settings
 
 if TYPE_CHECKING:
@@ -35,16 +35,16 @@ NSIGHT_TABLE = "nsight.parquet"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class NsightPlan:
     """The request of a run to Nsight: the tool, ncu's options, and the time limit of a backend."""
 
     tool: str
-    ncu: ncu.Options = field(default_factory=lambda: ncu.Options(profiler_api=True))
+    ncu: ncu.NcuOptions = field(default_factory=lambda: ncu.NcuOptions(profiler_api=True))
     one_layer: bool = False
     limit_s: float = LIMIT_S
 
 
-def impossible(plan: Plan, settings: Settings) -> PerfkitError | None:
+def impossible(plan: NsightPlan, settings: Settings) -> PerfkitError | None:
     """Why the tool can do nothing for this run, None when it can."""
     if settings.device == "cpu":
         return Unavailable(
@@ -54,7 +54,7 @@ def impossible(plan: Plan, settings: Settings) -> PerfkitError | None:
 
 
 def add(
-    plan: Plan, settings: Settings, backend: str, folder: Path, show: Show, layers: Callable[[], int] = lambda: 0
+    plan: NsightPlan, settings: Settings, backend: str, folder: Path, show: Show, layers: Callable[[], int] = lambda: 0
 ) -> str:
     """Profile one backend under the tool and add what it saw to `folder`; the name of the report kept there.
 
@@ -78,9 +78,9 @@ def add(
 
 
 def _profiled_by_ncu(
-    plan: Plan, settings: Settings, backend: str, report: Path, show: Show, expected: int
+    plan: NsightPlan, settings: Settings, backend: str, report: Path, show: Show, expected: int
 ) -> KernelTable:
-    progress = ncu.Progress(show, expected)
+    progress = ncu.NcuProgress(show, expected)
     ended = _watched(
         plan, settings, backend, report, show, lambda p: ncu.command(plan.ncu, report, p), ncu.is_own, progress
     )
@@ -88,10 +88,10 @@ def _profiled_by_ncu(
     return counted_in(report, ended, plan.ncu, plan.limit_s, progress)
 
 
-def _add_timeline(plan: Plan, settings: Settings, backend: str, folder: Path, show: Show) -> str:
+def _add_timeline(plan: NsightPlan, settings: Settings, backend: str, folder: Path, show: Show) -> str:
     from perfkit.readers.nsys.capture import read_export
 
-    options, report = nsys.Options(profiler_api=True), folder / NSIGHT
+    options, report = nsys.NsysOptions(profiler_api=True), folder / NSIGHT
     ended = _watched(
         plan,
         settings,
@@ -100,7 +100,7 @@ def _add_timeline(plan: Plan, settings: Settings, backend: str, folder: Path, sh
         show,
         lambda p: nsys.command(options, report, p),
         nsys.is_own,
-        nsys.Progress(show),
+        nsys.NsysProgress(show),
     )
     problem = nsys.failure(ended, report, options, plan.limit_s)
     if problem:
@@ -111,7 +111,7 @@ def _add_timeline(plan: Plan, settings: Settings, backend: str, folder: Path, sh
 
 
 def _watched(
-    plan: Plan,
+    plan: NsightPlan,
     settings: Settings,
     backend: str,
     report: Path,
@@ -119,10 +119,10 @@ def _watched(
     command: Callable[[Sequence[str]], list[str]],
     is_own: Callable[[str], bool],
     progress: Show,
-) -> Ended:
+) -> ToolResult:
     """Run the target under the tool; everything that is printed goes to a log next to the report."""
     show(f"starting {plan.tool}")
-    order = Order(settings=settings, backend=backend, one_layer=plan.one_layer)
+    order = TargetOrder(settings=settings, backend=backend, one_layer=plan.one_layer)
     with (
         tempfile.TemporaryDirectory(prefix="perfkit-target-") as scratch,
         open(report.with_name(f"{plan.tool}.txt"), "w", encoding="utf-8") as log,

@@ -16,12 +16,12 @@ from perfkit.run import tokens
 from perfkit.run.ranks import files
 from perfkit.run.updates import Updates
 from perfkit.run_folder import Settings
-from perfkit.workloads import forms
+from perfkit.workloads import batch_formats
 
 if TYPE_CHECKING:
     import torch
 
-    from perfkit.workloads.forms import Outputs
+    from perfkit.workloads.batch_formats import Outputs
     from perfkit.workloads.interface import Batch, Workload
 
     Step = Callable[[], tuple[Outputs, torch.Tensor | None]]
@@ -60,7 +60,7 @@ class Checking:
                 updates.after(index + 1, compare=index in (0, steps - 1))
         if updates:
             updates.close()
-        found = correctness.Found(
+        found = correctness.FirstSteps(
             losses=losses,
             errors=errors,
             updates=updates.errors if updates else {},
@@ -78,7 +78,7 @@ class Checking:
         check = tokens.write if write else tokens.compare
         errors, checks = check(generation, cast(AutogradProgram, self.program), batch, folder)
         first_ns = float(time.perf_counter_ns() - started)
-        found = correctness.Found(errors=errors, parts=checks, problems=self.program.problems())
+        found = correctness.FirstSteps(errors=errors, parts=checks, problems=self.program.problems())
         return {"found": found, "first_step_ns": first_ns, "warnings": []}
 
     def _of_first(
@@ -97,7 +97,7 @@ class Checking:
     def _results(self, outputs: Outputs, losses: Sequence[float]) -> dict[str, torch.Tensor]:
         import torch
 
-        results = forms.by_name(outputs, correctness.OUTPUTS)
+        results = batch_formats.by_name(outputs, correctness.OUTPUTS)
         if losses:
             results["loss"] = torch.tensor(losses[-1], dtype=torch.float64)
         if self.settings.training:

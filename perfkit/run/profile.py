@@ -14,7 +14,7 @@ from perfkit import ranges, timing
 from perfkit.backends.interface import Program
 from perfkit.capture.agent import order
 from perfkit.capture.agent.lines.line_step import LineStep
-from perfkit.capture.agent.tracing import held
+from perfkit.capture.agent.tracing import owned_tensors
 from perfkit.capture.agent.tracing import profiler as profilers
 from perfkit.capture.packing import packed, packed_lines
 from perfkit.errors import RunFailed
@@ -31,7 +31,7 @@ _PLAIN = "trace.json"
 
 
 @dataclass(frozen=True)
-class Recording:
+class ExportedTrace:
     """An exported trace (plain JSON) that awaits its folder; the wall time of each step, and what an event costs."""
 
     scratch: tempfile.TemporaryDirectory[str]  # removed with the recording
@@ -52,7 +52,7 @@ class Recording:
 
 
 @dataclass(frozen=True)
-class Profile:
+class WrittenProfile:
     """A finished profile: the trace file, the wall time of each profiled step, and what an event costs to record."""
 
     trace: Path
@@ -61,7 +61,7 @@ class Profile:
     lines: Path | None = None
 
 
-class Recorder:
+class StepRecorder:
     """A profiler that records steps, in several parts where others run between them.
 
     `start` starts the profiler after one unrecorded `run(0)`; `steps` records `run(1)`, `run(2)`, …; `finish` ends it.
@@ -103,7 +103,7 @@ class Recorder:
                 self._step_ns.append(float(time.perf_counter_ns() - started))
             self._open = stack.pop_all()
 
-    def finish(self) -> Recording:
+    def finish(self) -> ExportedTrace:
         """Stop, export the trace, and give what was recorded. Raises `RunFailed` when the profiler wrote nothing."""
         if self._settings.profile_memory:
             self._note.write(self._profiler)
@@ -114,11 +114,11 @@ class Recorder:
         del self._profiler
         notes = self._record_lines(Path(scratch.name))
         # The smaller of two measurements: the other may hold a moment in which others slowed this machine.
-        return Recording(scratch, self._step_ns, min(self._event_cost_ns, profilers.event_cost_ns()), notes)
+        return ExportedTrace(scratch, self._step_ns, min(self._event_cost_ns, profilers.event_cost_ns()), notes)
 
     def _record_lines(self, folder: Path) -> list[str]:
         """Record the source lines of one further step; return why they are missing. Ranks would have to agree on it."""
-        result = order.Result(step_ns=self._step_ns)
+        result = order.ProcessResult(step_ns=self._step_ns)
         step = LineStep(order.Order(lines=self._settings.lines), folder, result)
         if self._settings.ranks > 1 or not step.wanted(moved=False):
             return result.notes
@@ -133,16 +133,16 @@ class Recorder:
 
 
 @contextlib.contextmanager
-def _noting(program: Program) -> Iterator[held.Held]:
+def _noting(program: Program) -> Iterator[owned_tensors.OwnedTensors]:
     """Note what the program holds each time that an optimizer of PyTorch's is about to step, while the block runs."""
     from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-    notes = held.Held()
+    notes = owned_tensors.OwnedTensors()
 
     def note(optimizer: Any, _args: Any, _kwargs: Any) -> None:
         if ranges.listening():
             model = program.model
-            notes.note(held.named(dict(model.named_parameters()), dict(model.named_buffers()), [optimizer]))
+            notes.note(owned_tensors.named(dict(model.named_parameters()), dict(model.named_buffers()), [optimizer]))
 
     handle = register_optimizer_step_pre_hook(note)
     try:
@@ -151,9 +151,9 @@ def _noting(program: Program) -> Iterator[held.Held]:
         handle.remove()
 
 
-def record(program: Program, settings: Settings, run: Callable[[int], object], steps: int) -> Recording:
+def record(program: Program, settings: Settings, run: Callable[[int], object], steps: int) -> ExportedTrace:
     """Profile `run(1)` … `run(steps)` after one unrecorded `run(0)`."""
-    recorder = Recorder(program, settings, run)
+    recorder = StepRecorder(program, settings, run)
     recorder.start()
     recorder.steps(steps)
     return recorder.finish()
@@ -167,17 +167,17 @@ def exported(profiler: torch.profiler.profile) -> tempfile.TemporaryDirectory[st
     return scratch
 
 
-def write(recording: Recording, folder: Path, name: str = "") -> Profile:
+def write(recording: ExportedTrace, folder: Path, name: str = "") -> WrittenProfile:
     """Write the trace into `folder`, as `packed` does."""
     lines = packed_lines(recording.lines, folder) if recording.lines else None
-    return Profile(packed(recording.trace, folder, name), recording.step_ns, recording.event_cost_ns, lines)
+    return WrittenProfile(packed(recording.trace, folder, name), recording.step_ns, recording.event_cost_ns, lines)
 
 
 def table_of(
     program: Program,
     workload: Workload,
     settings: Settings,
-    result: Profile | Recording,
+    result: WrittenProfile | ExportedTrace,
     timed_ns: float | None = None,
 ) -> KernelTable:
     """Read the trace into the kernel table, with the costs of perfkit's own and of generated kernels.

@@ -33,16 +33,16 @@ from perfkit.hardware import identity, store
 from perfkit.hardware.ceilings import Ceilings, to_json
 from perfkit.hardware.cpu import read_cpu
 from perfkit.run import counters, memory
+from perfkit.run.backends import LOG, Progress, RunningBackend, guarded, together
 from perfkit.run.child import Child
-from perfkit.run.members import LOG, Member, Progress, guarded, together
-from perfkit.run.ranks.group import Group, processes
+from perfkit.run.ranks.group import RankProcesses, processes
 from perfkit.run.ranks.hosts import THREADS, threads
 from perfkit.run.ranks.meeting import Meeting
 from perfkit.run.ranks.rendezvous import Rendezvous
 from perfkit.run.stages.nsight import add_nsight
 from perfkit.run.stages.profiling import finish
 from perfkit.run.stages.reference import REFERENCE, Reference, checked_steps, demonstrate, judge, run_reference
-from perfkit.run.stages.turns import time_in_turns
+from perfkit.run.stages.timing import time_in_turns
 from perfkit.run_folder import (
     TIMED_ALONE,
     TIMED_APART,
@@ -76,7 +76,7 @@ class Session:
     unavailable: dict[str, str] = field(default_factory=dict)
     overwrite: bool = False
     progress: Progress = lambda who, text: None
-    nsight: counters.Plan | None = None
+    nsight: counters.NsightPlan | None = None
     meeting: Meeting | None = None  # where several hosts meet; this is the first one
     nsight_problems: list[PerfkitError] = field(default_factory=list)  # what `nsight` asked for and did not get
     _rendezvous: Rendezvous | None = None  # of the hosts, while the run lasts
@@ -138,7 +138,7 @@ class Session:
         )
 
     def _capture(self, folder: Path, scratch: Path) -> tuple[WorkloadFacts, list[BackendRun]]:
-        members = [Member(self._record(name), folder / name) for name in self._order()]
+        members = [RunningBackend(self._record(name), folder / name) for name in self._order()]
         available = [m for m in members if m.record.status != "unavailable"]
         with self._loaded(available):
             reference = run_reference(self.settings, self._child, self.progress, folder / REFERENCE, scratch)
@@ -148,7 +148,7 @@ class Session:
         return reference.facts, [m.record for m in members]
 
     @contextlib.contextmanager
-    def _loaded(self, members: Sequence[Member]) -> Iterator[None]:
+    def _loaded(self, members: Sequence[RunningBackend]) -> Iterator[None]:
         """On a GPU, start the members' processes, which import what they need while the reference runs.
 
         On a CPU they would slow it down. Those that were not needed in the end are let go.
@@ -163,7 +163,9 @@ class Session:
                 member.child.begin("load", settings=self.settings, backend=self._backend(member))
             yield
 
-    def _run_groups(self, groups: list[list[Member]], eager: Member, reference: Reference, scratch: Path) -> None:
+    def _run_groups(
+        self, groups: list[list[RunningBackend]], eager: RunningBackend, reference: Reference, scratch: Path
+    ) -> None:
         """Prepare, check, time and profile the members of each group, which live together."""
         if len(groups) > 1:
             for member in (m for group in groups for m in group):
@@ -171,7 +173,7 @@ class Session:
         while groups:
             group = groups.pop(0)
             with contextlib.ExitStack() as stack:
-                kept: list[Member] = []
+                kept: list[RunningBackend] = []
                 for planned in self._waves(group, reference.share):
                     wave = [member for member in planned if not member.crowded]
                     self._start(stack, wave, scratch)
@@ -188,7 +190,7 @@ class Session:
                     finish(member, self.settings)
                 groups += [[self._again(m)] for m in group if self._crowded_out(m, group)]
 
-    def _crowded_out(self, member: Member, group: Sequence[Member]) -> bool:
+    def _crowded_out(self, member: RunningBackend, group: Sequence[RunningBackend]) -> bool:
         """Return whether it found too little memory along with the others. Eager, by whose error they are judged, comes
         first.
 
@@ -198,7 +200,7 @@ class Session:
             return False
         return member.crowded and len(group) > 1 and (member is not group[0] or bool(member.first))
 
-    def _make_room(self, eager: Member, others: Sequence[Member]) -> None:
+    def _make_room(self, eager: RunningBackend, others: Sequence[RunningBackend]) -> None:
         """After eager's first steps: where they took most of a GPU, the others are too many, as each would find out
         after minutes of compiling. Eager itself goes where it is here to judge by only."""
         if self.settings.device != "cpu" and not self.settings.in_group and eager.alive:
@@ -209,7 +211,7 @@ class Session:
         if not eager.record.timed:
             eager.let_go()
 
-    def _again(self, member: Member) -> Member:
+    def _again(self, member: RunningBackend) -> RunningBackend:
         """Reset a member that found too little memory along with the others to its state before it started."""
         member.let_go()
         member.record, member.crowded = self._record(member.name), False
@@ -231,13 +233,13 @@ class Session:
             record.status, record.reason, record.timed = "unavailable", self.unavailable[name], False
         return record
 
-    def _child(self, name: str, folder: Path, settings: Settings) -> Child | Group:
+    def _child(self, name: str, folder: Path, settings: Settings) -> Child | RankProcesses:
         environment = {"CUDA_LAUNCH_BLOCKING": "1"} if self.settings.launch_blocking else {}
         say = partial(self.progress, name)
         index = list(self.backends).index(name) if name in self.backends else 0
         return processes(name, settings, folder / LOG, environment, say, self._rendezvous, index)
 
-    def _groups(self, members: Sequence[Member], facts: WorkloadFacts) -> list[list[Member]]:
+    def _groups(self, members: Sequence[RunningBackend], facts: WorkloadFacts) -> list[list[RunningBackend]]:
         """All in one group, alive together and interleaved, where memory allows; else each alone."""
         words = 4 if self.settings.training else 2  # parameters, gradients, two moments; outputs and activations on top
         need = len(members) * self.settings.ranks * (facts.parameters * 4.0 * words + 2e9) / self.settings.hosts
@@ -248,7 +250,7 @@ class Session:
             member.record.warnings.append(TIMED_ALONE)
         return [[m] for m in members]
 
-    def _waves(self, group: list[Member], share: float) -> list[list[Member]]:
+    def _waves(self, group: list[RunningBackend], share: float) -> list[list[RunningBackend]]:
         """Members that build, compile and take their first steps at the same time.
 
         Beside a GPU that is host work of separate processes. The first, by whose error the others are judged, goes
@@ -261,10 +263,10 @@ class Session:
             return [group]
         return [wave for wave in (group[:1], group[1:]) if wave]
 
-    def _backend(self, member: Member) -> str:
+    def _backend(self, member: RunningBackend) -> str:
         return self.backends.get(member.name, member.name)
 
-    def _start(self, stack: contextlib.ExitStack, members: Sequence[Member], scratch: Path) -> None:
+    def _start(self, stack: contextlib.ExitStack, members: Sequence[RunningBackend], scratch: Path) -> None:
         """Start the members' processes where they do not live, prepare them, and take their first steps."""
         for member in members:
             if member.child is not None:
@@ -277,7 +279,7 @@ class Session:
         first = {"steps": checked_steps(self.settings), "reference": str(scratch)}
         together(members, "first_steps", lambda _: first, self._keep_first)
 
-    def _keep_first(self, member: Member, first: dict[str, Any]) -> None:
+    def _keep_first(self, member: RunningBackend, first: dict[str, Any]) -> None:
         member.first = first
         member.record.losses = first["found"].losses
         member.record.prepare_ns = first["prepare_ns"]
@@ -285,12 +287,12 @@ class Session:
         member.record.warnings += first["warnings"]
 
 
-def _demonstrate(eager: Member, reference: Reference) -> None:
+def _demonstrate(eager: RunningBackend, reference: Reference) -> None:
     assert eager.child is not None
     demonstrate(eager.child, reference.facts)
 
 
-def _loaded(child: Child | Group) -> None:
+def _loaded(child: Child | RankProcesses) -> None:
     child.result()
 
 

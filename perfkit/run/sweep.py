@@ -19,7 +19,7 @@ Values = Mapping[str, str]
 
 
 @dataclass(frozen=True)
-class Cell:
+class SweepCell:
     """One run of the sweep: what is varied, by name, its settings, and where it lies."""
 
     values: Values
@@ -38,8 +38,8 @@ def folder_name(values: Values) -> str:
 
 
 def run_cells(
-    cells: Sequence[Cell], backends: Mapping[str, str], unavailable: dict[str, str], progress: Progress
-) -> list[Cell]:
+    cells: Sequence[SweepCell], backends: Mapping[str, str], unavailable: dict[str, str], progress: Progress
+) -> list[SweepCell]:
     """Run every cell that is not there; those that were already. Raises `UsageError` where a folder holds another run.
 
     Every folder is looked at before anything runs.
@@ -58,7 +58,7 @@ def run_cells(
     return there
 
 
-def _check(cell: Cell, backends: Mapping[str, str]) -> None:
+def _check(cell: SweepCell, backends: Mapping[str, str]) -> None:
     """Raise `UsageError` unless the run in the cell's folder is the one that would be made."""
     manifest = read_manifest(cell.folder)
     lacking = set(backends) - {b.name for b in manifest.backends}

@@ -25,7 +25,7 @@ from perfkit.run_folder import Settings
 WARMUP = 3  # steps before the profiled one: the first compiles, the second and third may compile once more
 
 
-class Order(msgspec.Struct, frozen=True, kw_only=True):
+class TargetOrder(msgspec.Struct, frozen=True, kw_only=True):
     """A backend to run, by its name or file, and the number of steps to profile after `warmup` others.
 
     With `one_layer` the model keeps the first of its repeated layers only.
@@ -38,7 +38,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     one_layer: bool = False
 
 
-def run(order: Order) -> None:
+def run(order: TargetOrder) -> None:
     """Warm up, then run the steps that are to be profiled."""
     worker = Worker(lambda text: print(f"{order.backend}: {text}", flush=True))
     worker.prepare(order.settings, order.backend, one_layer=order.one_layer)
@@ -69,7 +69,7 @@ def _profiled(device: str) -> Iterator[None]:
 def main() -> int:
     """Run the order in the file that is the first argument; 1 with one sentence on failure."""
     try:
-        run(msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=Order))
+        run(msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=TargetOrder))
     except PerfkitError as error:
         print(error, flush=True)
         return 1

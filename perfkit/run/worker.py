@@ -31,12 +31,12 @@ from perfkit.run.one_layer import keep_one_layer
 from perfkit.run.ranks import files
 from perfkit.run_folder import GENERATED, KERNELS, Settings, WorkloadFacts, write_whole
 from perfkit.settings import HELD_IN
-from perfkit.workloads import forms
+from perfkit.workloads import batch_formats
 
 if TYPE_CHECKING:
     import torch
 
-    from perfkit.workloads.forms import Outputs
+    from perfkit.workloads.batch_formats import Outputs
     from perfkit.workloads.interface import Batch, Workload
 
 
@@ -67,8 +67,8 @@ class Worker:
     program: Program
     _dtype: torch.dtype
     _generation: Generation  # of a workload that generates tokens
-    _recorder: profile.Recorder
-    _recording: profile.Recording
+    _recorder: profile.StepRecorder
+    _recording: profile.ExportedTrace
     _beside_ns: list[float]
 
     def __init__(self, progress: Callable[[str], None]) -> None:
@@ -166,7 +166,7 @@ class Worker:
     def first_steps(self, steps: int, reference: str, write: bool = False) -> dict[str, Any]:
         """Run the first `steps` steps; write their results as the reference, or measure the error against it.
 
-        Returns what was found (`correctness.Found`; losses alone when writing), the time of the first step and of
+        Returns what was found (`correctness.FirstSteps`; losses alone when writing), the time of the first step and of
         preparation, and warnings.
         """
         checking = Checking(self.program, self.workload, self.settings, self.ranks, self._progress)
@@ -266,11 +266,11 @@ class Worker:
         settings = self.settings
         count = settings.grad_accumulation if settings.training else 1
         made = (self.workload.batch(settings, step * count + i) for i in range(count))
-        return [forms.placed(self._share(batch), settings.device, self._dtype) for batch in made]
+        return [batch_formats.placed(self._share(batch), settings.device, self._dtype) for batch in made]
 
     def _share(self, batch: Batch) -> Batch:
         rank, ranks = self.ranks.rank, self.ranks.size
-        return forms.share(batch, rank, ranks, self.settings.batch_size) if ranks > 1 else batch
+        return batch_formats.share(batch, rank, ranks, self.settings.batch_size) if ranks > 1 else batch
 
     def reset_peak_memory(self) -> None:
         """Begin a new peak: what came before (building, checking) does not count."""
@@ -317,7 +317,7 @@ class Worker:
         self._beside_ns = self._measure(beside)
         batches = [self._batches(self._next_step + i) for i in range(steps + 1)]
         self._next_step += steps + 1
-        self._recorder = profile.Recorder(self.program, self.settings, lambda i: self._run(batches[i]))
+        self._recorder = profile.StepRecorder(self.program, self.settings, lambda i: self._run(batches[i]))
         self._recorder.start()
 
     def record_steps(self, steps: int) -> None:
@@ -337,7 +337,7 @@ class Worker:
         `keep_trace` it is read as the profiler wrote it, and goes: packing takes as long as half of the reading.
         """
         self._progress("reading the trace")
-        result: profile.Recording | profile.Profile = self._recording
+        result: profile.ExportedTrace | profile.WrittenProfile = self._recording
         kept: dict[str, Any] = {"beside_ns": self._beside_ns, "unusable": "", "trace_checks": []}
         kept["profiled_ns"] = result.step_ns
         if keep_trace:

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from itertools import groupby
 
 from perfkit.profile_names import BACKWARD, FORWARD, OPTIMIZER
-from perfkit.scale.lane import Lane, Step
+from perfkit.scale.lane import Lane, PredictedStep
 from perfkit.scale.links import Network
 from perfkit.scale.one_rank import ROOT, OneRank, unit_of
-from perfkit.scale.work import Work, work
+from perfkit.scale.work import RankWork, work
 
 # Extra time of the host in a step for the hooks of a unit, and for a DTensor parameter in the optimizer. With
 # torch 2.11 hosts of two H200 took 3 ms and 0.1 ms, those of two H100 4 ms and 0.06 ms.
@@ -25,13 +25,13 @@ UNIT_HOST_NS, PARAMETER_HOST_NS = 3e6, 0.1e6
 GATHER_HOST_NS = 0.6e6
 
 
-def fsdp(one: OneRank, network: Network, ranks: int, share: float) -> Step:
+def fsdp(one: OneRank, network: Network, ranks: int, share: float) -> PredictedStep:
     """Parameters are gathered before each unit, in both passes, and gradients reduced after it."""
     return _Simulated(work(one, share, 1 / ranks), network, ranks).step()
 
 
 class _Simulated:
-    def __init__(self, made: Work, network: Network, ranks: int) -> None:
+    def __init__(self, made: RankWork, network: Network, ranks: int) -> None:
         self._work, self._lane, self._ranks = made, Lane(network, ranks), ranks
         one = made.one
         self._wide = 2.0 if one.manifest.settings.dtype in ("bf16", "fp8") else 1.0  # of a gradient where it is reduced
@@ -47,7 +47,7 @@ class _Simulated:
         self.clock = self.added = self._host_ns = 0.0
         self._gathers = 0
 
-    def step(self) -> Step:
+    def step(self) -> PredictedStep:
         """Run forward, backward and optimizer."""
         copied = [self._copied_out(ROOT, self._gather(ROOT, 0.0))]
         self._forward(copied)
@@ -58,7 +58,7 @@ class _Simulated:
         compute = self._work.ns
         self._host()
         exposed = self.clock - compute - self.added if self._work.one.on_gpu else self._lane.total
-        return Step(compute, self.added, self._lane.total, max(exposed, 0.0), self._lane.bytes, self._host_ns)
+        return PredictedStep(compute, self.added, self._lane.total, max(exposed, 0.0), self._lane.bytes, self._host_ns)
 
     def _host(self) -> None:
         """Add the host's work for units and sharded parameters: all of it on a CPU, on a GPU what exceeds the step."""

@@ -8,7 +8,7 @@ from perfkit.scale.links import Network
 
 
 @dataclass(frozen=True)
-class Step:
+class PredictedStep:
     """A step in ns: computation, copies and host work that the way needs, collectives, and what of these is exposed.
 
     `host_ns` is the host work in `added_ns`.

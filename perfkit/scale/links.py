@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from perfkit.errors import UsageError
 from perfkit.hardware.collectives.formulas import bus_factor
-from perfkit.hardware.collectives.results import Sweep, sweep_for
+from perfkit.hardware.collectives.results import CollectiveSweep, sweep_for
 from perfkit.units import text
 
 MEASURED = "measured"
@@ -91,7 +91,7 @@ class Network:
     per_host: int
     inside: Link | None
     between: Link
-    sweeps: Sequence[Sweep] = ()
+    sweeps: Sequence[CollectiveSweep] = ()
 
     def hosts(self, ranks: int) -> int:
         """Return the number of hosts of `ranks` ranks."""
@@ -135,7 +135,7 @@ class Network:
         return message_bytes * factor
 
     def _near(
-        self, operation: str, message_bytes: float, sweep: Sweep | None, quick: bool
+        self, operation: str, message_bytes: float, sweep: CollectiveSweep | None, quick: bool
     ) -> tuple[float, float, float]:
         """Return seconds of a step, bytes/s and least seconds of a call for a link inside a host."""
         if sweep is None:
@@ -148,7 +148,7 @@ class Network:
         factor = bus_factor(sweep.operation, sweep.ranks) or 1.0
         return step, message_bytes * factor / over if over else math.inf, 0.0
 
-    def _nearest(self, operation: str) -> Sweep | None:
+    def _nearest(self, operation: str) -> CollectiveSweep | None:
         """The sweep of an operation between the most ranks."""
         found = [s for n in {s.ranks for s in self.sweeps} if (s := sweep_for(self.sweeps, operation, n))]
         return max(found, key=lambda s: s.ranks, default=None)
@@ -168,7 +168,7 @@ class Network:
         return f"measured: {first.carrier} between {sizes} ranks, {first.measured_at[:10]}"
 
 
-def network(given: str, per_host: int, device: str, device_name: str, sweeps: Sequence[Sweep]) -> Network:
+def network(given: str, per_host: int, device: str, device_name: str, sweeps: Sequence[CollectiveSweep]) -> Network:
     """The network that --link means: `inside,between`, one of the two left out, or nothing.
 
     Inside a host it is the measured link, else the kind known for the GPU's name. Raises `UsageError` where that is

@@ -22,7 +22,7 @@ _FIRST_NUMBER = re.compile(r"\.(\d+)(?:\.|$)")
 
 
 @dataclass(frozen=True)
-class Row:
+class StepRow:
     """One kernel or operator of the step, in ns from its start. `gap` is the idle time before it."""
 
     phase: str
@@ -42,7 +42,7 @@ class OneRank:
     manifest: Manifest
     backend: BackendRun
     ceilings: Ceilings
-    rows: list[Row]
+    rows: list[StepRow]
     parameters: list[Parameter]
     step_ns: float
     host_ns: float | None
@@ -126,7 +126,7 @@ def _ceilings(folder: Path) -> Ceilings:
         raise InputError(f"{folder}/{CEILINGS} cannot be read: {error}.", "Run the workload again.") from error
 
 
-def _rows(table: KernelTable, step_ns: float, folder: Path) -> list[Row]:
+def _rows(table: KernelTable, step_ns: float, folder: Path) -> list[StepRow]:
     """The last recorded step in the order of time; idle time is stretched, or work shrunk, to `step_ns` in all.
 
     Collectives of a group of one, which send nothing, are left out of it.
@@ -149,7 +149,7 @@ def _rows(table: KernelTable, step_ns: float, folder: Path) -> list[Row]:
     modules = frame["module"].astype(object).where(frame["module"].notna(), "").tolist()
     own = frame["collective"].isna().tolist()
     rows = zip(_filled(phases), layers, modules, length.tolist(), gaps.tolist(), strict=True)
-    return [Row(*values) for values, computes in zip(rows, own, strict=True) if computes]
+    return [StepRow(*values) for values, computes in zip(rows, own, strict=True) if computes]
 
 
 def _phase(name: str) -> str:
@@ -178,7 +178,7 @@ def _host_ns(table: KernelTable, step_ns: float) -> float | None:
     return min(max(statistics.median(launched) - cost, 0.0), step_ns)
 
 
-def unit_of(name: str, rows: Sequence[Row]) -> int:
+def unit_of(name: str, rows: Sequence[StepRow]) -> int:
     """The repeated block that a parameter belongs to, by where the rows of its module lie, else by its first number."""
     known = {row.module: row.unit for row in rows if row.module}
     path = name.rpartition(".")[0]

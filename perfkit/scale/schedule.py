@@ -11,25 +11,25 @@ from dataclasses import dataclass
 
 from perfkit.profile_names import BACKWARD
 from perfkit.scale.fsdp import GATHER_HOST_NS, PARAMETER_HOST_NS, UNIT_HOST_NS, fsdp
-from perfkit.scale.lane import Lane, Step
+from perfkit.scale.lane import Lane, PredictedStep
 from perfkit.scale.links import Network
 from perfkit.scale.one_rank import OneRank
 from perfkit.scale.parameters import Parameter
-from perfkit.scale.work import Work, ready, work
+from perfkit.scale.work import RankWork, ready, work
 
 MIB = 2.0**20
 FIRST_BUCKET, BUCKET = 1 * MIB, 25 * MIB  # bytes: DDP's first bucket, and all others
 
 
 @dataclass(frozen=True)
-class Bucket:
+class GradientBucket:
     """Gradients that are exchanged together: bytes, and when the last of them is there."""
 
     bytes: float
     ready_ns: float
 
 
-def ddp(one: OneRank, network: Network, ranks: int, share: float) -> Step:
+def ddp(one: OneRank, network: Network, ranks: int, share: float) -> PredictedStep:
     """Gradients are averaged in buckets while backward goes on; each is copied into its bucket and divided."""
     made = work(one, share)
     lane = Lane(network, ranks)
@@ -39,22 +39,22 @@ def ddp(one: OneRank, network: Network, ranks: int, share: float) -> Step:
     return _step(made, lane, copies, made.until(BACKWARD) + copies)
 
 
-def _ddp_buckets(made: Work, parameters: Sequence[Parameter]) -> tuple[float, list[Bucket]]:
+def _ddp_buckets(made: RankWork, parameters: Sequence[Parameter]) -> tuple[float, list[GradientBucket]]:
     """Return the time of all copies, and the buckets, in the order in which gradients came in the first step, closed
     when full."""
     times = ready(made, parameters)
     order = sorted((p for p in reversed(parameters) if p.trained), key=lambda p: times[p.name])
-    copies, found, limit = 0.0, [Bucket(0.0, 0.0)], FIRST_BUCKET
+    copies, found, limit = 0.0, [GradientBucket(0.0, 0.0)], FIRST_BUCKET
     for parameter in order:
         copies += made.moved_ns(2 * parameter.bytes)
         if found[-1].bytes >= limit:
-            found.append(Bucket(0.0, 0.0))
+            found.append(GradientBucket(0.0, 0.0))
             limit = BUCKET
-        found[-1] = Bucket(found[-1].bytes + parameter.bytes, times[parameter.name] + copies)
+        found[-1] = GradientBucket(found[-1].bytes + parameter.bytes, times[parameter.name] + copies)
     return copies, found
 
 
-def zero1(one: OneRank, network: Network, ranks: int, share: float) -> Step:
+def zero1(one: OneRank, network: Network, ranks: int, share: float) -> PredictedStep:
     """Gradients are reduced in buckets, each rank gets its part; it updates that, and all gather the parameters."""
     made = work(one, share, 1 / ranks)
     lane = Lane(network, ranks)
@@ -64,7 +64,7 @@ def zero1(one: OneRank, network: Network, ranks: int, share: float) -> Step:
     end = max(lane.free, made.until(BACKWARD) + copies) + made.ns - made.until(BACKWARD)
     for bucket in buckets:
         lane.run("all_gather", bucket.bytes, end)
-    return Step(
+    return PredictedStep(
         compute_ns=made.ns,
         added_ns=copies,
         communication_ns=lane.total,
@@ -73,27 +73,27 @@ def zero1(one: OneRank, network: Network, ranks: int, share: float) -> Step:
     )
 
 
-def _zero1_buckets(made: Work, parameters: Sequence[Parameter], late: bool) -> tuple[float, list[Bucket]]:
+def _zero1_buckets(made: RankWork, parameters: Sequence[Parameter], late: bool) -> tuple[float, list[GradientBucket]]:
     """As `perfkit.backends.parallel.zero1.divided`; `late`: a compiled graph gives its gradients at its end."""
     times = ready(made, parameters)
     end = made.until(BACKWARD)
-    copies, found = 0.0, [Bucket(0.0, 0.0)]
+    copies, found = 0.0, [GradientBucket(0.0, 0.0)]
     for parameter in reversed([p for p in parameters if p.trained]):
         copies += made.moved_ns(2 * parameter.bytes)
         if found[-1].bytes and found[-1].bytes + parameter.bytes > BUCKET:
-            found.append(Bucket(0.0, 0.0))
+            found.append(GradientBucket(0.0, 0.0))
         there = (end if late else times[parameter.name]) + copies
-        found[-1] = Bucket(found[-1].bytes + parameter.bytes, max(found[-1].ready_ns, there))
+        found[-1] = GradientBucket(found[-1].bytes + parameter.bytes, max(found[-1].ready_ns, there))
     return copies, found
 
 
-def _step(made: Work, lane: Lane, copies: float, needed_ns: float) -> Step:
+def _step(made: RankWork, lane: Lane, copies: float, needed_ns: float) -> PredictedStep:
     """A step whose optimizer waits for all collectives from `needed_ns` on."""
     exposed = max(lane.free - needed_ns, 0.0) if made.one.on_gpu else lane.total
-    return Step(made.ns, copies, lane.total, exposed, lane.bytes)
+    return PredictedStep(made.ns, copies, lane.total, exposed, lane.bytes)
 
 
-WAYS: dict[str, Callable[[OneRank, Network, int, float], Step]] = {"ddp": ddp, "fsdp": fsdp, "zero1": zero1}
+WAYS: dict[str, Callable[[OneRank, Network, int, float], PredictedStep]] = {"ddp": ddp, "fsdp": fsdp, "zero1": zero1}
 
 
 def assumptions(ways: Sequence[str], one: OneRank) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from perfkit.profile_names import BACKWARD, OPTIMIZER
-from perfkit.scale.one_rank import OneRank, Row
+from perfkit.scale.one_rank import OneRank, StepRow
 from perfkit.scale.parameters import Parameter
 
 SHORTEST_NS = 3e3  # a kernel of a GPU gets no shorter, however little it has to do
@@ -14,11 +14,11 @@ _LAUNCH_NS = {True: 3e3, False: 5e3}  # a small copy, on a GPU and on a CPU
 
 
 @dataclass(frozen=True)
-class Work:
+class RankWork:
     """The rows of a rank that has `share` of the measured batch, and steps `part` of the optimizer's work."""
 
     one: OneRank
-    rows: list[Row]
+    rows: list[StepRow]
 
     @property
     def ns(self) -> float:
@@ -46,7 +46,7 @@ class Work:
         return max(bytes_ / self.one.bandwidth * 1e9, _LAUNCH_NS[self.one.on_gpu]) if bytes_ else 0.0
 
 
-def work(one: OneRank, share: float = 1.0, part: float = 1.0) -> Work:
+def work(one: OneRank, share: float = 1.0, part: float = 1.0) -> RankWork:
     """The step of a rank with `share` of the batch and `part` of the optimizer's state.
 
     Kernels shrink in proportion, those of a GPU not below `SHORTEST_NS`; the host launches no faster than it did.
@@ -60,10 +60,10 @@ def work(one: OneRank, share: float = 1.0, part: float = 1.0) -> Work:
     if one.host_ns and one.host_ns > total:
         more = (one.host_ns - total) / len(rows)
         rows = [replace(row, gap=row.gap + more) for row in rows]
-    return Work(one, rows)
+    return RankWork(one, rows)
 
 
-def ready(made: Work, parameters: Sequence[Parameter]) -> dict[str, float]:
+def ready(made: RankWork, parameters: Sequence[Parameter]) -> dict[str, float]:
     """When the gradient of each trained parameter is complete: at the last row of its module's backward.
 
     Where no row names its module, the module around it counts; else the end of the backward pass.

@@ -17,19 +17,19 @@ import msgspec
 
 from perfkit.errors import InputError
 from perfkit.readers import several
-from perfkit.readers.formats import format_of, kineto
+from perfkit.readers.formats import format_of, kineto, nsys
 from perfkit.readers.sniff import head_of
 from perfkit.run_folder import CEILINGS, KERNELS, MANIFEST, is_run_folder, read_manifest
 
 RUN, TRACE, NCU, NSYS, RANKS = "run", "trace", "ncu", "nsys", "ranks"
 MOST_FOUND = 2000
 MOST_VISITED = 200_000  # files and folders looked at: a logdir that is a whole disk must not stop the page
-_ENDINGS = {".json": TRACE, ".json.gz": TRACE, ".ncu-rep": NCU, ".nsys-rep": NSYS, ".sqlite": NSYS}
-_SURE = (".pt.trace.json", ".pt.trace.json.gz", ".ncu-rep", ".nsys-rep", ".sqlite")  # shown whatever they hold
+_ENDINGS = {TRACE: kineto.FORMAT.endings, NCU: (".ncu-rep",), NSYS: nsys.FORMAT.endings}
+_SURE = (".pt.trace.json", ".pt.trace.json.gz", *_ENDINGS[NCU], *_ENDINGS[NSYS])  # shown whatever they hold
 _MARKS = (b'"traceEvents"', b'"ph"')
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True):
+class LogdirEntry(msgspec.Struct, frozen=True, kw_only=True):
     """A run or profile that was found: `name` for people, `size` in bytes, `modified` in seconds since 1970."""
 
     id: str
@@ -39,10 +39,10 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     modified: float
 
 
-class Listing(msgspec.Struct, kw_only=True):
+class LogdirListing(msgspec.Struct, kw_only=True):
     """The found files, the newest first, and sentences about what was left out."""
 
-    entries: list[Entry]
+    entries: list[LogdirEntry]
     notes: list[str] = []
 
 
@@ -55,7 +55,7 @@ class Root:
 
 
 @dataclass(frozen=True)
-class Place:
+class LogdirFiles:
     """A run or profile on disk, checked: every file in `files` lies under the logdir."""
 
     path: Path
@@ -85,9 +85,9 @@ class Logdir:
         self.remote = [path for _, path in pairs if path and "://" in path]
         self.roots = [Root(_real(path), name) for name, path in pairs if path and "://" not in path]
 
-    def listing(self) -> Listing:
+    def listing(self) -> LogdirListing:
         """Everything that can be shown. Never raises for what it meets on disk."""
-        found = Listing(entries=[])
+        found = LogdirListing(entries=[])
         for path in self.remote:
             found.notes.append(f"{path} is not on this machine: perfkit reads local folders only")
         for number, root in enumerate(self.roots):
@@ -101,7 +101,7 @@ class Logdir:
         """Return whether there is anything to show."""
         return any(True for root in self.roots for _ in _walk(root.path, []))
 
-    def place(self, identity: str) -> Place:
+    def place(self, identity: str) -> LogdirFiles:
         """The run or profile of an identity. Raises `Outside` for one that is not under the logdir or not shown."""
         number, _, rest = identity.partition("/")
         root = self.roots[int(number)] if _is_index(number, self.roots) else None
@@ -121,15 +121,15 @@ class Logdir:
             raise Outside("There is no such run under the logdir.", "Reload the list.") from error
         if not kind:
             raise Outside("There is no such run under the logdir.", "Reload the list.")
-        return Place(path, kind, _name(root, path), files)
+        return LogdirFiles(path, kind, _name(root, path), files)
 
-    def _entries(self, number: int, root: Root, notes: list[str]) -> Iterator[Entry]:
+    def _entries(self, number: int, root: Root, notes: list[str]) -> Iterator[LogdirEntry]:
         for path, kind in _walk(root.path, notes):
             stat = _stat(path / MANIFEST if kind == RUN else path)
             if stat is None or not _inside(path / MANIFEST if kind == RUN else path, root):
                 continue
             identity = f"{number}/{quote(os.fsencode(path.relative_to(root.path)))}"
-            yield Entry(id=identity, name=_name(root, path), kind=kind, size=stat.st_size, modified=stat.st_mtime)
+            yield LogdirEntry(id=identity, name=_name(root, path), kind=kind, size=stat.st_size, modified=stat.st_mtime)
 
 
 def _is_index(text: str, of: list[Root]) -> bool:
@@ -227,7 +227,7 @@ def _of_a_rank(path: Path, modified: int) -> bool:
 
 def _kind_of_file(path: Path) -> str:
     name = path.name
-    kind = next((kind for ending, kind in _ENDINGS.items() if name.endswith(ending)), "")
+    kind = next((kind for kind, endings in _ENDINGS.items() if name.endswith(endings)), "")
     if name.startswith(".") or not kind or not path.is_file():
         return ""
     return kind if name.endswith(_SURE) or _looks_like_trace(path) else ""

@@ -9,18 +9,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from perfkit.errors import InputError
-from perfkit.ranks import beside
+from perfkit.ranks import link_context
 from perfkit.ranks.analyse import of_job
 from perfkit.ranks.drawing import draw
-from perfkit.ranks.job import together
-from perfkit.ranks.members import of_table
+from perfkit.ranks.rank_group import together
+from perfkit.ranks.rank_table import of_table
 from perfkit.readers import read, tables_of
 from perfkit.readers.kineto.recorded import host_traces, memory_of
 from perfkit.readers.run import Run
 from perfkit.render import html, timeline, views
 from perfkit.render.pages import ranks as ranks_page
 from perfkit.tensorboard.library import Library, Task
-from perfkit.tensorboard.logdir import RUN, Place
+from perfkit.tensorboard.logdir import RUN, LogdirFiles
 
 if TYPE_CHECKING:
     from perfkit.analysis.results import Report
@@ -35,7 +35,7 @@ class Makers:
     def __init__(self, library: Library) -> None:
         self.library = library
 
-    def source(self, place: Place, task: Task) -> Run | KernelTable:
+    def source(self, place: LogdirFiles, task: Task) -> Run | KernelTable:
         """Read `place`."""
 
         def make(inner: Task) -> tuple[Any, int]:
@@ -46,7 +46,7 @@ class Makers:
         made: Run | KernelTable = self.library.obtain(("source", place.state()), make, task)
         return made
 
-    def report(self, place: Place, task: Task) -> Report:
+    def report(self, place: LogdirFiles, task: Task) -> Report:
         """The analysis of `place`."""
 
         def make(inner: Task) -> tuple[Any, int]:
@@ -58,12 +58,14 @@ class Makers:
         made: Report = self.library.obtain(("report", place.state()), make, task)
         return made
 
-    def report_json(self, place: Place, task: Task) -> tuple[bytes, int]:
+    def report_json(self, place: LogdirFiles, task: Task) -> tuple[bytes, int]:
         """The report of `place` and its page as JSON."""
         report = self.report(place, task)
         return _sized(views.encoded({"report": report, "page": html.report_data(report)}))
 
-    def diff_json(self, places: tuple[Place, Place], backends: tuple[str, str], task: Task) -> tuple[bytes, int]:
+    def diff_json(
+        self, places: tuple[LogdirFiles, LogdirFiles], backends: tuple[str, str], task: Task
+    ) -> tuple[bytes, int]:
         """The difference of two reports as JSON. Raises `InputError` for a backend that is not there."""
         first, second = (self.report(place, task) for place in places)
         try:
@@ -71,7 +73,7 @@ class Makers:
         except KeyError as error:
             raise InputError(f"There is no backend {error} in this run.", "Choose another.") from error
 
-    def ranks_json(self, place: Place, task: Task) -> tuple[bytes, int]:
+    def ranks_json(self, place: LogdirFiles, task: Task) -> tuple[bytes, int]:
         """Make the report on the traces of ranks in a folder, as a page with its timeline.
 
         Raises `InputError` where they cannot be compared.
@@ -91,10 +93,10 @@ class Makers:
         task.stage = "comparing the ranks"
         job = together(found)
         run = place.path.parent if len(place.files) > len(files) else None
-        report = of_job(job, problems, beside.roofs(found, run), beside.environment(run))
+        report = of_job(job, problems, link_context.roofs(found, run), link_context.environment(run))
         return _sized(ranks_page.encoded(ranks_page.page(report), draw(job)))
 
-    def timeline(self, place: Place, backend: str, task: Task) -> tuple[bytes, int]:
+    def timeline(self, place: LogdirFiles, backend: str, task: Task) -> tuple[bytes, int]:
         """The timeline of one backend as the front end's columns. Raises `InputError` where nothing can be drawn."""
         source = self.source(place, task)
         task.stage = "laying out the timeline"
@@ -104,7 +106,7 @@ class Makers:
             raise InputError("There are no kernels with a duration, so there is no timeline.", "")
         return _sized(found)
 
-    def memory_json(self, place: Place, task: Task) -> tuple[bytes, int]:
+    def memory_json(self, place: LogdirFiles, task: Task) -> tuple[bytes, int]:
         """Allocations over time by backend as JSON."""
         source = self.source(place, task)
         name = self.report(place, task).backends[0].name if place.kind != RUN else ""

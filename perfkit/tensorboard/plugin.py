@@ -23,7 +23,7 @@ from werkzeug import wrappers
 from perfkit.errors import PerfkitError
 from perfkit.render import frontend, views
 from perfkit.tensorboard.library import Library, Task
-from perfkit.tensorboard.logdir import Logdir, Outside, Place
+from perfkit.tensorboard.logdir import Logdir, LogdirFiles, Outside
 from perfkit.tensorboard.makers import Makers
 
 NAME = "perfkit"
@@ -99,7 +99,7 @@ class PerfkitPlugin(base_plugin.TBPlugin):
         key = ("timeline", place.state(), backend)
         return self._made(request, key, lambda t: self.makers.timeline(place, backend, t), [place], BINARY)
 
-    def _place(self, request: wrappers.Request, name: str = "run") -> Place:
+    def _place(self, request: wrappers.Request, name: str = "run") -> LogdirFiles:
         return self.logdir.place(request.args.get(name, ""))
 
     def _made(self, request: wrappers.Request, key: Hashable, make: Make, places: Any, media_type: str = JSON) -> Any:

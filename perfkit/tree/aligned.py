@@ -45,7 +45,7 @@ _Place = tuple[str | None, int | None, str | None, str | None]
 _Served = list[tuple[_Place, float]]  # with shares that sum to 1
 
 
-class _Row(NamedTuple):
+class _AlignedRow(NamedTuple):
     """The properties of a row that alignment compares."""
 
     at: int  # its position in its step
@@ -78,7 +78,7 @@ def align_places(frame: pd.DataFrame, reference: pd.DataFrame) -> pd.DataFrame:
     return _filled(frame, np.where(lost, which, -1), served)
 
 
-def _aligned(rows: list[_Row], model: list[_Row], served: list[_Served]) -> Integers:
+def _aligned(rows: list[_AlignedRow], model: list[_AlignedRow], served: list[_Served]) -> Integers:
     """For each of `rows` the place in `served` of what it serves, which is appended there; −1 where that is unknown."""
     found = np.full(len(rows), -1, np.int64)
     for part in _chunks(rows, model):
@@ -111,7 +111,7 @@ def _coded(column: pd.Series) -> Words:
 
 def _columns_of(served: _Served) -> tuple[str | None, ...]:
     """Return the values of the columns `_FILLED` for a row that serves this."""
-    parts = [shares.Member(p[0] or "", p[2] or "", p[3] or "", share) for p, share in served]
+    parts = [shares.OperatorShare(p[0] or "", p[2] or "", p[3] or "", share) for p, share in served]
     main = parts.index(shares.main(parts))
     pass_, layer, module, operator = served[main][0]
     return pass_, None if layer is None else str(layer), module, operator, shares.text(parts), ALIGNMENT
@@ -129,7 +129,7 @@ def _steps(frame: pd.DataFrame) -> list[Integers]:
     return np.split(marked[order], edges)
 
 
-def _rows(part: pd.DataFrame) -> list[_Row]:
+def _rows(part: pd.DataFrame) -> list[_AlignedRow]:
     """The rows of one step, in order."""
 
     def column(name: str) -> list[Any]:
@@ -138,7 +138,7 @@ def _rows(part: pd.DataFrame) -> list[_Row]:
     families = [str(f) if f in _ANCHORS else "" for f in column("family")]
     moved = (part["bytes_read"] + part["bytes_written"]).to_numpy(float)
     return [
-        _Row(
+        _AlignedRow(
             at, family, dimensions(shapes or "", family) if family else (),
             tuple(dict.fromkeys(logical_name(n) for n in (operator, name) if n)),
             float(b) if b == b else None, (pass_, None if layer is None else int(layer), module, operator),
@@ -171,7 +171,7 @@ def dimensions(shapes: str, family: str) -> tuple[int, ...]:
     return batch, *sorted((rows, b[-1])), a[-1]
 
 
-def _chunks(rows: list[_Row], model: list[_Row]) -> list[list[_Row]]:
+def _chunks(rows: list[_AlignedRow], model: list[_AlignedRow]) -> list[list[_AlignedRow]]:
     """`rows` in pieces of one step each: where no step is marked, and there are the anchors of several."""
     anchors = [i for i, row in enumerate(rows) if row.anchor]
     expected = sum(bool(row.anchor) for row in model)
@@ -181,7 +181,7 @@ def _chunks(rows: list[_Row], model: list[_Row]) -> list[list[_Row]]:
     return [rows[a:b] for a, b in pairwise(starts)]
 
 
-def _placed(rows: list[_Row], model: list[_Row]) -> dict[int, _Served]:
+def _placed(rows: list[_AlignedRow], model: list[_AlignedRow]) -> dict[int, _Served]:
     """Index of each row that can be placed → what it serves."""
     pairs = [(-1, -1), *_pairs(rows, model), (len(rows), len(model))]
     found: dict[int, _Served] = {}
@@ -192,7 +192,7 @@ def _placed(rows: list[_Row], model: list[_Row]) -> dict[int, _Served]:
     return found
 
 
-def _pairs(rows: list[_Row], model: list[_Row]) -> list[tuple[int, int]]:
+def _pairs(rows: list[_AlignedRow], model: list[_AlignedRow]) -> list[tuple[int, int]]:
     ours = [i for i, row in enumerate(rows) if row.anchor]
     theirs = [r for r, row in enumerate(model) if row.anchor]
     if not ours or not theirs or len(ours) * len(theirs) > MOST_CELLS:
@@ -210,13 +210,13 @@ def _pairs(rows: list[_Row], model: list[_Row]) -> list[tuple[int, int]]:
     return [(ours[i], theirs[p]) for i, p in enumerate(partner.tolist()) if p >= 0]
 
 
-def _codes(rows: Sequence[_Row], words: dict[Any, int]) -> Integers:
+def _codes(rows: Sequence[_AlignedRow], words: dict[Any, int]) -> Integers:
     """Family, dimensions and pass of anchors as numbers, (rows, 3); −1 where unknown."""
     told = [(row.anchor, row.dimensions, _pass(row.place[0] or "")) for row in rows]
     return np.array([[words.setdefault(w, len(words)) if w else -1 for w in line] for line in told], dtype=np.int64)
 
 
-def _same(a: _Row, b: _Row) -> bool:
+def _same(a: _AlignedRow, b: _AlignedRow) -> bool:
     """Return whether two anchors may be the same; unknown properties decide nothing."""
     if a.anchor != b.anchor or (a.dimensions and b.dimensions and a.dimensions != b.dimensions):
         return False
@@ -227,7 +227,7 @@ def _pass(name: str) -> str:
     return FORWARD if name in FORWARD_PARTS else name
 
 
-def _between(rows: Sequence[_Row], model: Sequence[_Row]) -> dict[int, _Served]:
+def _between(rows: Sequence[_AlignedRow], model: Sequence[_AlignedRow]) -> dict[int, _Served]:
     """The places of rows between two pairs, from the reference's rows between them."""
     found: dict[int, _Served] = {}
     taken: set[int] = set()
@@ -247,7 +247,7 @@ def _between(rows: Sequence[_Row], model: Sequence[_Row]) -> dict[int, _Served]:
     return found
 
 
-def _shared(model: Sequence[_Row]) -> _Served:
+def _shared(model: Sequence[_AlignedRow]) -> _Served:
     """The places of all of `model`, in shares by their bytes."""
     weights: dict[_Place, float] = {}
     for m in model:
@@ -258,7 +258,7 @@ def _shared(model: Sequence[_Row]) -> _Served:
     return [(place, weight / whole) for place, weight in weights.items() if weight]
 
 
-def _may(row: _Row, model: _Row) -> bool:
+def _may(row: _AlignedRow, model: _AlignedRow) -> bool:
     """Return whether the known pass of a row is that of the reference's."""
     return row.place[0] is None or model.place[0] is None or _pass(row.place[0]) == _pass(model.place[0])
 

@@ -31,7 +31,7 @@ RANGE, SUFFIX = "range", "range suffix"  # the second follows the first in the e
 EVIDENCE, SERVES = "placed_by", "serves"
 
 
-class Column(Protocol):
+class WordColumn(Protocol):
     """A column of words: the distinct `words`, and for each row the place of its word in them, −1 for none."""
 
     @property
@@ -66,14 +66,14 @@ class Placement:
     """
 
     source: str
-    columns: Mapping[str, Column]
+    columns: Mapping[str, WordColumn]
 
     def __post_init__(self) -> None:
         if self.source not in SOURCES:
             raise ValueError(f"{self.source!r} is not a source of places")
 
 
-def settled(placements: Sequence[Placement]) -> dict[str, Column]:
+def settled(placements: Sequence[Placement]) -> dict[str, WordColumn]:
     """The place columns by what all placements say, in the order of `SOURCES`, each column made once."""
     ordered = sorted(placements, key=lambda one: SOURCES.index(one.source))
     names = dict.fromkeys(name for one in ordered for name in one.columns)
@@ -84,8 +84,8 @@ def settled(placements: Sequence[Placement]) -> dict[str, Column]:
     return found
 
 
-def _settled(name: str, ordered: Sequence[Placement]) -> Column:
-    found: Column | None = None
+def _settled(name: str, ordered: Sequence[Placement]) -> WordColumn:
+    found: WordColumn | None = None
     for one in ordered:
         own = one.columns.get(name)
         if own is None:
@@ -98,7 +98,7 @@ def _settled(name: str, ordered: Sequence[Placement]) -> Column:
     return found
 
 
-def _over(below: Column, above: Column, says: np.ndarray) -> Column:
+def _over(below: WordColumn, above: WordColumn, says: np.ndarray) -> WordColumn:
     """`below`, with the words of `above` where it `says` something."""
     if not says.any():
         return below
@@ -107,7 +107,7 @@ def _over(below: Column, above: Column, says: np.ndarray) -> Column:
     return Words(list(known), np.where(says, there[above.code], below.code))
 
 
-def _joined(paths: Column, ends: Column) -> Column:
+def _joined(paths: WordColumn, ends: WordColumn) -> WordColumn:
     """Paths, followed by the rows' ends."""
     pairs, which = distinct_pairs(paths.code, ends.code)
     words = [

@@ -144,7 +144,7 @@ def _texts(column: pd.Series) -> list[str | None]:
 
 
 @lru_cache(maxsize=4096)
-def _members(text: str | None) -> Sequence[shares.Member]:
+def _members(text: str | None) -> Sequence[shares.OperatorShare]:
     """Return the members that `text` names; those whose operators turn out to have one name are joined."""
     if not text:
         return ()
@@ -153,9 +153,9 @@ def _members(text: str | None) -> Sequence[shares.Member]:
 
 
 @lru_cache(maxsize=4096)
-def _parts(pass_: str, module: str, operator: str) -> Sequence[shares.Member]:
+def _parts(pass_: str, module: str, operator: str) -> Sequence[shares.OperatorShare]:
     """Return what an operator in a place serves: one logical operator, or those that a kernel of perfkit's replaces."""
-    return [shares.Member(pass_, module, name, share) for name, share in parts(operator)]
+    return [shares.OperatorShare(pass_, module, name, share) for name, share in parts(operator)]
 
 
 def _layers(modules: Sequence[str | None], layers: Sequence[int | None]) -> Callable[[str], int | None]:

@@ -19,7 +19,7 @@ _TOLERANCE = 1e-3  # of the sum of shares read from text, which have six digits
 _RESERVED = str.maketrans("|;", "__")
 
 
-class Member(NamedTuple):
+class OperatorShare(NamedTuple):
     """One logical operator that a kernel serves, and its share of the kernel, 0 to 1."""
 
     pass_: str
@@ -48,12 +48,12 @@ class CallSite(NamedTuple):
 
     name: str
     line: int
-    members: tuple[Member, ...]
+    members: tuple[OperatorShare, ...]
     work: Work | None = None
     source: str = ""
 
 
-def split(places: Iterable[tuple[str, str, str]], weights: Iterable[float | None]) -> list[Member]:
+def split(places: Iterable[tuple[str, str, str]], weights: Iterable[float | None]) -> list[OperatorShare]:
     """Members for `places` (pass, module, operator) by their `weights`; a place that occurs again adds its weight.
 
     Where a weight is None or not finite, or none is above 0, every place has the same share, however often it occurs.
@@ -67,10 +67,10 @@ def split(places: Iterable[tuple[str, str, str]], weights: Iterable[float | None
     whole = sum(total.values())
     if not known or whole <= 0:
         total, whole = dict.fromkeys(total, 1.0), float(len(total))
-    return [Member(*place, weight / whole) for place, weight in total.items() if weight > 0]
+    return [OperatorShare(*place, weight / whole) for place, weight in total.items() if weight > 0]
 
 
-def text(members: Sequence[Member]) -> str | None:
+def text(members: Sequence[OperatorShare]) -> str | None:
     """The members as the kernel table holds them; None for fewer than two, which its place columns name."""
     if len(members) < 2:
         return None
@@ -79,7 +79,7 @@ def text(members: Sequence[Member]) -> str | None:
     )
 
 
-def read(written: str) -> list[Member]:
+def read(written: str) -> list[OperatorShare]:
     """The members that `text` wrote, shares scaled to sum to exactly 1. Raises `ValueError` for any other text."""
     found = []
     for part in written.split(";"):
@@ -89,14 +89,14 @@ def read(written: str) -> list[Member]:
         share = float(words[3])
         if not 0 < share <= 1:
             raise ValueError(f"the share {words[3]} is not between 0 and 1")
-        found.append(Member(words[0], words[1], words[2], share))
+        found.append(OperatorShare(words[0], words[1], words[2], share))
     whole = sum(m.share for m in found)
     if abs(whole - 1) > _TOLERANCE * len(found):
         raise ValueError(f"the shares sum to {whole:g}, not to 1")
     return [m._replace(share=m.share / whole) for m in found]
 
 
-def main(members: Sequence[Member]) -> Member:
+def main(members: Sequence[OperatorShare]) -> OperatorShare:
     """Return the member that represents the kernel in the columns that hold one place: the one with the largest share.
 
     Of equal ones the last, whose result the kernel is there for.

@@ -14,23 +14,30 @@ import msgspec
 
 import perfkit
 from perfkit.compare import judge
-from perfkit.compare.metrics import Rule
+from perfkit.compare.metrics import VerdictRule
 from perfkit.compare.record import MeasuredSide, Measurement
-from perfkit.compare.results import Comparison, Tested
+from perfkit.compare.results import Comparison, JudgedMetric
 from perfkit.compare.sides import of_launches
 from perfkit.compare.sources import how_of
-from perfkit.compare.stopping import Plan
+from perfkit.compare.stopping import StoppingRule
 from perfkit.hardware.cpu import read_cpu
 from perfkit.hardware.gpu import gpu_names
 from perfkit.hardware.identity import fingerprint, version_of
 from perfkit.statistics import verdicts
+from perfkit.tries.interleaved import MeasuredSides
 from perfkit.tries.printed import RIGHT, WRONG
 from perfkit.tries.results import ACCEPT, CANNOT_TELL, REJECT, Try
-from perfkit.tries.trees import Change
-from perfkit.tries.turns import Measured
+from perfkit.tries.trees import SourceChange
 
 
-def made(command: Sequence[str], change: Change, measured: Measured, plan: Plan, rule: Rule, number: str) -> Try:
+def made(
+    command: Sequence[str],
+    change: SourceChange,
+    measured: MeasuredSides,
+    plan: StoppingRule,
+    rule: VerdictRule,
+    number: str,
+) -> Try:
     """The result of what was `measured`, called `number`."""
     compared = compare(command, measured, plan, rule) if measured.launches else None
     decision, reason = decide(measured, compared.pairs[0].step if compared else None)
@@ -53,7 +60,7 @@ def made(command: Sequence[str], change: Change, measured: Measured, plan: Plan,
     )
 
 
-def compare(command: Sequence[str], measured: Measured, plan: Plan, rule: Rule) -> Comparison:
+def compare(command: Sequence[str], measured: MeasuredSides, plan: StoppingRule, rule: VerdictRule) -> Comparison:
     """The launches as a comparison of two sides, `before` and `after`."""
     labels = ("before", "after")
     record = Measurement(
@@ -68,7 +75,7 @@ def compare(command: Sequence[str], measured: Measured, plan: Plan, rule: Rule) 
     return found
 
 
-def decide(measured: Measured, step: Tested | None) -> tuple[str, str]:
+def decide(measured: MeasuredSides, step: JudgedMetric | None) -> tuple[str, str]:
     """The decision, and the reason as a sentence."""
     checked = measured.checked
     if measured.elsewhere:
@@ -92,7 +99,7 @@ def decide(measured: Measured, step: Tested | None) -> tuple[str, str]:
     return ACCEPT, f"The results are right, and the step takes {interval}."
 
 
-def said(step: Tested) -> str:
+def said(step: JudgedMetric) -> str:
     """The ratio of the steps with its interval, in words."""
     found = step.judgement
     if found.ratio is None:

@@ -17,7 +17,7 @@ import msgspec
 
 from perfkit.errors import InputError, RunFailed
 from perfkit.tries.results import Try
-from perfkit.tries.trees import Change
+from perfkit.tries.trees import SourceChange
 
 FILE, CHANGES = "tries.jsonl", "changes"
 
@@ -42,7 +42,7 @@ class Logged(msgspec.Struct, kw_only=True):
     ratio: tuple[float, float, float] | None = None
 
 
-class Group(msgspec.Struct, kw_only=True):
+class TryHistory(msgspec.Struct, kw_only=True):
     """The tries of one command on one machine, the only ones that may be compared; `here`: on this machine."""
 
     machine: str
@@ -56,7 +56,7 @@ class History(msgspec.Struct, kw_only=True):
     """A log by machine and command, those of this machine first; `damaged` lines could not be read."""
 
     log: str
-    groups: list[Group]
+    groups: list[TryHistory]
     damaged: int = 0
 
 
@@ -78,7 +78,7 @@ def logged(done: Try) -> Logged:
     )  # fmt: skip
 
 
-def append(folder: Path, done: Try, change: Change) -> None:
+def append(folder: Path, done: Try, change: SourceChange) -> None:
     """Add a try to the log in `folder`. Raises `RunFailed` where it cannot be written."""
     try:
         (folder / CHANGES).mkdir(parents=True, exist_ok=True)
@@ -105,12 +105,12 @@ def read(folder: Path, machine: str) -> History:
     return History(log=str(path), groups=_groups(found, machine), damaged=damaged)
 
 
-def _groups(found: Sequence[Logged], machine: str) -> list[Group]:
+def _groups(found: Sequence[Logged], machine: str) -> list[TryHistory]:
     together: dict[tuple[str, tuple[str, ...]], list[Logged]] = {}
     for one in found:
         together.setdefault((one.machine, tuple(one.command)), []).append(one)
     groups = [
-        Group(machine=of, machine_is=tries[-1].machine_is, command=list(command), here=of == machine, tries=tries)
+        TryHistory(machine=of, machine_is=tries[-1].machine_is, command=list(command), here=of == machine, tries=tries)
         for (of, command), tries in together.items()
     ]
     return sorted(groups, key=lambda group: not group.here)

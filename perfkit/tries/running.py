@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from perfkit.capture import launched
-from perfkit.capture.agent.order import ORDER, Order, Result, read_results, write
+from perfkit.capture.agent.order import ORDER, Order, ProcessResult, read_results, write
 from perfkit.errors import UsageError
 from perfkit.tries.trees import Tree
 
@@ -32,7 +32,7 @@ class Ran:
     output: str
     warmup_ns: list[float] = field(default_factory=list)
     samples_ns: list[float] = field(default_factory=list)
-    result: Result = field(default_factory=Result)
+    result: ProcessResult = field(default_factory=ProcessResult)
     seconds: float = 0.0
     processes: int = 0
 
@@ -111,10 +111,10 @@ class Running:
         with self._printed.open("rb") as output:
             text = output.read(_KEPT).decode(errors="replace")
         if self._whole:
-            result = Result(steps_are="a step is the whole program")
+            result = ProcessResult(steps_are="a step is the whole program")
             return Ran(code, text, [], [] if code else [taken], result, taken / 1e9)
         found = [one for _, one in read_results(self._scratch)]
-        result = max(found, key=lambda one: len(one.step_ns), default=Result())
+        result = max(found, key=lambda one: len(one.step_ns), default=ProcessResult())
         processes = sum(bool(one.found) for one in found)
         return Ran(code, text, result.warmup_ns, result.step_ns, result, taken / 1e9, processes)
 

@@ -42,7 +42,7 @@ class Tree:
 
 
 @dataclass(frozen=True)
-class Change:
+class SourceChange:
     """The difference between the sides: a diff, its files, and a digest of it."""
 
     text: str
@@ -51,7 +51,7 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Asked:
+class SideNames:
     """The sides as a person names them: folders or revisions of git, "" for the working folder; and a patch's text.
 
     `keep`: the patch is applied to the working folder as well where it is accepted.
@@ -64,7 +64,7 @@ class Asked:
 
 
 @contextlib.contextmanager
-def copies(asked: Asked, here: Path) -> Iterator[tuple[list[Tree], Change]]:
+def copies(asked: SideNames, here: Path) -> Iterator[tuple[list[Tree], SourceChange]]:
     """Give both sides of a change to the program that runs in `here`, and the change.
 
     Raises `UsageError` where a side is not there, the patch does not apply, or nothing differs.
@@ -205,13 +205,13 @@ def _apply(patch: str, side: Tree) -> None:
     raise UsageError(f"The patch does not apply: {_last(said)}.", "Make it with `git diff` in this folder.")
 
 
-def _change(scratch: Path) -> Change:
+def _change(scratch: Path) -> SourceChange:
     """The difference of the two copies below `scratch`, as a diff that `git apply` takes."""
     words = ("diff", "--no-index", "--no-color", "--no-ext-diff", "--no-textconv", "--no-renames")
     text = _git(scratch, *words, "--src-prefix=", "--dst-prefix=", "before", "after").stdout
     names = _git(scratch, *words, "--name-only", "-z", "before", "after").stdout.split("\0")
     files = dict.fromkeys(name.partition("/")[2] for name in names if "/" in name)
-    return Change(text[:_MOST_CHANGE], tuple(files), hashlib.sha256(text.encode()).hexdigest()[:12])
+    return SourceChange(text[:_MOST_CHANGE], tuple(files), hashlib.sha256(text.encode()).hexdigest()[:12])
 
 
 def _git(

@@ -14,27 +14,27 @@ import msgspec
 
 from perfkit import correctness
 from perfkit.compare import launching
-from perfkit.compare.launching import Program
-from perfkit.compare.stopping import Plan
+from perfkit.compare.launching import SideProgram
+from perfkit.compare.stopping import StoppingRule
 from perfkit.errors import PerfkitError, RunFailed
 from perfkit.run.child import Child
 from perfkit.run.stages.reference import REFERENCE, Reference, checked_steps, run_reference, verdict_of
 from perfkit.run_folder import Correctness, Settings
+from perfkit.tries.interleaved import MeasuredSides, Progress
 from perfkit.tries.printed import RIGHT, UNKNOWN, WRONG, Checked
 from perfkit.tries.trees import Tree
-from perfkit.tries.turns import Measured, Progress
 
 
 @dataclass(frozen=True)
-class Known:
+class TriedWorkload:
     """A workload as it is before the change: its settings, whose paths lead into that copy, and the backend."""
 
     settings: Settings
     backend: str
 
-    def programs(self, sides: Sequence[Tree]) -> list[Program]:
+    def programs(self, sides: Sequence[Tree]) -> list[SideProgram]:
         """Both sides: the same settings, with paths into either copy."""
-        return [Program(side.label, self._within(side, sides[0]), self._at(self.backend, side, sides[0]), side.cwd)
+        return [SideProgram(side.label, self._within(side, sides[0]), self._at(self.backend, side, sides[0]), side.cwd)
                 for side in sides]  # fmt: skip
 
     def _within(self, side: Tree, before: Tree) -> Settings:
@@ -49,7 +49,9 @@ class Known:
         return f"{side.root}{value[len(place) :]}" if inside else value
 
 
-def measure(known: Known, sides: Sequence[Tree], plan: Plan, scratch: Path, say: Progress) -> Measured:
+def measure(
+    known: TriedWorkload, sides: Sequence[Tree], plan: StoppingRule, scratch: Path, say: Progress
+) -> MeasuredSides:
     """Check both sides against the reference, then measure them in turns where the second one is right.
 
     Raises `RunFailed` where the workload does not run before the change.
@@ -58,21 +60,21 @@ def measure(known: Known, sides: Sequence[Tree], plan: Plan, scratch: Path, say:
     reference, found = _checked(before, after, scratch, say)
     steps = "a step is one of the workload's"
     if isinstance(found, PerfkitError):
-        return Measured([], "", Checked(status=UNKNOWN, how="", why="the workload failed"), steps, found.message)
+        return MeasuredSides([], "", Checked(status=UNKNOWN, how="", why="the workload failed"), steps, found.message)
     checked = _of(found, reference)
     if checked.status == WRONG:
-        return Measured([], "", checked, steps)
+        return MeasuredSides([], "", checked, steps)
     try:
         launches, stopped = launching.measure([before, after], scratch, replace(plan, profiled_steps=0), say)
     except PerfkitError as error:
         if error.message.startswith("after"):  # its process died
-            return Measured([], "", checked, steps, error.message)
+            return MeasuredSides([], "", checked, steps, error.message)
         raise
-    return Measured(launches, stopped, checked, steps)
+    return MeasuredSides(launches, stopped, checked, steps)
 
 
 def _checked(
-    before: Program, after: Program, scratch: Path, say: Progress
+    before: SideProgram, after: SideProgram, scratch: Path, say: Progress
 ) -> tuple[Reference, Correctness | PerfkitError]:
     """The reference before the change, and how the first steps after it compare; or why there are none."""
     place = scratch / "reference"
@@ -101,15 +103,17 @@ def _checked(
     return reference, _judged(after, reference, found, eager)
 
 
-def _first_steps(program: Program, backend: str, child: Child, place: Path) -> correctness.Found:
+def _first_steps(program: SideProgram, backend: str, child: Child, place: Path) -> correctness.FirstSteps:
     with child:
         child.call("prepare", settings=program.settings, backend=backend)
         first = child.call("first_steps", steps=checked_steps(program.settings), reference=str(place))
-    found: correctness.Found = first["found"]
+    found: correctness.FirstSteps = first["found"]
     return found
 
 
-def _judged(program: Program, reference: Reference, found: correctness.Found, eager: correctness.Found) -> Correctness:
+def _judged(
+    program: SideProgram, reference: Reference, found: correctness.FirstSteps, eager: correctness.FirstSteps
+) -> Correctness:
     return verdict_of(found, eager, reference, program.settings.dtype)
 
 

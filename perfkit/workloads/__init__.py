@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from perfkit.run_folder import Settings
     from perfkit.workloads.interface import Batch, Workload
-    from perfkit.workloads.loader import Listing, find, names
+    from perfkit.workloads.loader import ListedWorkload, find, names
     from perfkit.workloads.settings import resolve_settings
 
 _HOMES = {
     "Batch": "perfkit.workloads.interface",
-    "Listing": "perfkit.workloads.loader",
+    "ListedWorkload": "perfkit.workloads.loader",
     "Settings": "perfkit.run_folder",
     "Workload": "perfkit.workloads.interface",
     "find": "perfkit.workloads.loader",
@@ -24,7 +24,7 @@ _HOMES = {
     "resolve_settings": "perfkit.workloads.settings",
 }
 
-__all__ = ["Batch", "Listing", "Settings", "Workload", "find", "names", "resolve_settings"]
+__all__ = ["Batch", "ListedWorkload", "Settings", "Workload", "find", "names", "resolve_settings"]
 
 
 def __getattr__(name: str) -> Any:

@@ -25,7 +25,7 @@ _INSTALL = "Install it: pip install 'perfkit[run]'."
 
 
 @dataclass(frozen=True)
-class Listing:
+class ListedWorkload:
     """A workload as `perfkit list` shows it. `reason` says why it cannot be loaded here; "" when it can."""
 
     name: str
@@ -48,7 +48,7 @@ def find(name_or_path: str) -> Workload:
     return _defined_in(load_content_module("workloads", path), path)
 
 
-def names() -> list[Listing]:
+def names() -> list[ListedWorkload]:
     """The built-in workloads in the order of their names, those that cannot be loaded with the reason."""
     return [_listing(name, path) for name, path in _built_in().items()]
 
@@ -116,14 +116,16 @@ def _complete(cls: type[Workload], path: Path) -> Workload:
     return cls()
 
 
-def _listing(name: str, path: Path) -> Listing:
+def _listing(name: str, path: Path) -> ListedWorkload:
     if not _torch_installed():
-        return Listing(name, _docstring_line(path), (), (), path, f"{_WITHOUT_TORCH}: pip install 'perfkit[run]'")
+        return ListedWorkload(
+            name, _docstring_line(path), (), (), path, f"{_WITHOUT_TORCH}: pip install 'perfkit[run]'"
+        )
     try:
         workload = _defined_in(load_content_module("workloads", path), path)
     except PerfkitError as error:
-        return Listing(name, _docstring_line(path), (), (), path, error.message)
-    return Listing(name, workload.summary, tuple(workload.presets), tuple(workload.variants), path)
+        return ListedWorkload(name, _docstring_line(path), (), (), path, error.message)
+    return ListedWorkload(name, workload.summary, tuple(workload.presets), tuple(workload.variants), path)
 
 
 def _docstring_line(path: Path) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perfkit.analysis.difference import Change, difference
+from perfkit.analysis.difference import PartChange, difference
 from perfkit.analysis.report.analyse import analyse
 from perfkit.analysis.results import BackendReport, Group, Report
 from tests.support.analysis.examples import backend, run
@@ -21,7 +21,7 @@ def group(key: str, ns: float, shapes: str = "", roof: float | None = None) -> G
     return Group(key=key, count=2, time_ns=ns, share=0.5, shapes=shapes, roof_ns=roof, judged_ns=judged, efficiency=eff)
 
 
-def changes(first: Report, second: Report) -> dict[tuple[str, str], Change]:
+def changes(first: Report, second: Report) -> dict[tuple[str, str], PartChange]:
     return {(c.key, c.shapes): c for c in difference(first, second, ("b", "b")).kernels}
 
 

@@ -10,8 +10,8 @@ import pytest
 from perfkit import table
 from perfkit.analysis.report.analyse import analyse_table
 from perfkit.analysis.results import BackendReport
-from perfkit.analysis.roofline.withheld import EXCHANGED, HELPER, OVER_LINK, TOO_SMALL, UNCOUNTED
-from perfkit.analysis.timeline.lanes import timeline
+from perfkit.analysis.roofline.excluded import EXCHANGED, HELPER, OVER_LINK, TOO_SMALL, UNCOUNTED
+from perfkit.analysis.timeline.layout import timeline
 from perfkit.render import sentences
 from tests.support.analysis import profiles
 from tests.support.analysis.examples import ceilings

@@ -9,7 +9,7 @@ import pytest
 
 from perfkit import readers
 from perfkit.analysis import llmc_style
-from perfkit.analysis.llmc_style import Settings, kernel_name, named, summarize
+from perfkit.analysis.llmc_style import LlmcStyle, kernel_name, named, summarize
 from perfkit.errors import InputError, UsageError
 from perfkit.table import KernelTable, build
 
@@ -147,7 +147,7 @@ def test_kinds_hold_the_time_of_init_and_count_it_0() -> None:
 
 
 def test_rates_and_amounts_of_a_block_kernel() -> None:
-    call = summarize(step(), Settings(layers=24)).calls[2]
+    call = summarize(step(), LlmcStyle(layers=24)).calls[2]
     assert (call.time_ns, call.instructions) == (about(48e6), about(96e6))
     assert (call.bandwidth, call.tensor) == (about(200e9), about(0.4))
     init = summarize(step()).calls[13]
@@ -169,7 +169,7 @@ def test_places_decide_where_each_kernel_knows_its_own() -> None:
     ]  # fmt: skip
     passes, modules = zip(*places, strict=True)
     rows = [("kernel", 1.0, 0.5, 0.5, 1.0, 1.0, 50.0, 1.0)] * len(places)
-    made = summarize(step(rows, **{"pass": list(passes)}, module=list(modules)), Settings(layers=3))
+    made = summarize(step(rows, **{"pass": list(passes)}, module=list(modules)), LlmcStyle(layers=3))
     assert [c.pass_ for c in made.calls] == [
         "enc", "fwd", "fwd", "fwd", "cls", "cls", "cls", "cls", "cls", "bwd", "bwd", "enc", "opt",
     ]  # fmt: skip
@@ -237,8 +237,8 @@ def test_settings() -> None:
         with pytest.raises(UsageError, match="names no pass"):
             named(wrong)
     with pytest.raises(UsageError, match="--layers"):
-        summarize(step(), Settings(layers=0))
-    assert Settings().layers == llmc_style.LAYERS == 12
+        summarize(step(), LlmcStyle(layers=0))
+    assert LlmcStyle().layers == llmc_style.LAYERS == 12
 
 
 def test_the_example_is_the_same_step() -> None:

@@ -11,8 +11,8 @@ import pytest
 from perfkit import table
 from perfkit.analysis.report.analyse import analyse_table
 from perfkit.analysis.results import BackendReport
+from perfkit.analysis.roofline.excluded import judge_rows
 from perfkit.analysis.roofline.roof import BOUNDS, Judged, judge
-from perfkit.analysis.roofline.withheld import judge_rows
 from perfkit.hardware.ceilings import Ceiling, Ceilings
 from tests.support.analysis import examples
 

@@ -216,7 +216,7 @@ def test_the_report_survives_json() -> None:
 
 
 def test_a_bare_profile() -> None:
-    report = analyse_any(kernel_table(), "somewhere/my.pt.trace.json.gz")
+    report = analyse_any(kernel_table(), "somewhere/my.parquet")
     assert (report.title, report.settings, report.backends[0].name) == ("Kernel table my", None, "my")
     assert report.backends[0].timed is False and report.backends[0].step is None
     assert report.verdict[0].startswith("In my the kernel time goes to forward")

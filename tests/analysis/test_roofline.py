@@ -11,7 +11,7 @@ from perfkit import table
 from perfkit.analysis.report.accounting import accounting, incomparable
 from perfkit.analysis.report.analyse import analyse_table
 from perfkit.analysis.report.backend import _slowed
-from perfkit.analysis.results import BackendReport, Group, Node
+from perfkit.analysis.results import BackendReport, Group, ModuleNode
 from perfkit.analysis.roofline.roof import BOUNDS, judge, unit_name
 from tests.support.analysis.examples import ceilings, kernel_table
 
@@ -217,7 +217,7 @@ def test_coverage(report: BackendReport) -> None:
     )
 
 
-def by_path(node: Node) -> dict[str, Group]:
+def by_path(node: ModuleNode) -> dict[str, Group]:
     return {node.path: node.total, **{k: v for child in node.children for k, v in by_path(child).items()}}
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from perfkit import table
@@ -9,6 +11,8 @@ from perfkit.analysis import source
 from perfkit.analysis.report.analyse import analyse_table
 from perfkit.analysis.report.backend import _slowed
 from perfkit.analysis.step_results import Accounting
+from perfkit.readers import formats
+from perfkit.readers.formats import nsys
 from tests.support.analysis import profiles
 
 NAMES = {
@@ -26,14 +30,16 @@ NAMES = {
 
 @pytest.mark.parametrize("file", NAMES)
 def test_a_name_loses_the_ending_of_its_format_and_nothing_else(file: str) -> None:
-    assert source.stem(file) == NAMES[file]
+    assert formats.stem(file) == NAMES[file]
 
 
 def test_titles_say_what_kind_of_profile_it_is_and_of_which_gpu() -> None:
     assert profiles.ncu("full.ncu-rep").title == "Nsight Compute report kernels-full, NVIDIA H200"
     assert profiles.kineto("eager").title.startswith("torch.profiler trace eager")
     bare = table.build([{"name": "k", "order": 0, "duration_ns": 1.0}], source={"reader": "nsys"})
-    assert source.of(bare, "a/b.1.sqlite") == source.Source("nsys", "b.1", "Nsight Systems capture b.1", "capture")
+    path = Path("a/b.1.sqlite")
+    nsys.FORMAT.described(bare, path)
+    assert source.of(bare, path) == source.Source("nsys", "b.1", "Nsight Systems capture b.1", "capture")
     assert source.of(bare, "run/eager/kernels.parquet").name == "eager"
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from perfkit import table
 from perfkit.analysis.report.analyse import analyse_table
-from perfkit.analysis.results import Node
+from perfkit.analysis.results import ModuleNode
 
 
 def children(parts: list[dict[str, Any]], path: str = "") -> list[str]:
@@ -19,7 +19,7 @@ def children(parts: list[dict[str, Any]], path: str = "") -> list[str]:
     return [child.name for child in node.children]
 
 
-def nodes(node: Node) -> Iterator[Node]:
+def nodes(node: ModuleNode) -> Iterator[ModuleNode]:
     yield node
     for child in node.children:
         yield from nodes(child)

@@ -51,11 +51,11 @@ def test_zero1_refuses_an_optimizer_that_looks_at_whole_tensors():
 def test_buckets_hold_one_precision_and_the_last_parameters_first():
     import torch
 
-    from perfkit.backends.parallel.zero1 import Bucket, divided
+    from perfkit.backends.parallel.zero1 import ParameterBucket, divided
 
     half, full = (torch.nn.Parameter(torch.ones(10, dtype=t)) for t in (torch.bfloat16, torch.float32))
     frozen = torch.nn.Parameter(torch.ones(3), requires_grad=False)
     assert divided([half, frozen, full]) == [[full], [half]]
-    bucket = Bucket([full], rank=1, ranks=3)
+    bucket = ParameterBucket([full], rank=1, ranks=3)
     assert bucket.size == 48 and bucket.part.numel() == 16 and full.tolist() == [1.0] * 10
     assert bucket.part.data_ptr() == bucket.values[16:].data_ptr()

@@ -10,7 +10,7 @@ from perfkit import handwritten, ranges
 from perfkit.backends import get, replay
 from perfkit.backends.generation import Generation
 from perfkit.errors import UsageError
-from perfkit.workloads import forms, loader
+from perfkit.workloads import batch_formats, loader
 from perfkit.workloads.settings import resolve_settings
 from tests.support.backends.by_hand import far, settings
 
@@ -25,7 +25,9 @@ class Captured:
         self.replays += 1
         if self.replays == 1:
             return  # here, capturing ran it
-        for (_, old), (_, new) in zip(forms.tensors(self.result), forms.tensors(self.run()), strict=True):
+        for (_, old), (_, new) in zip(
+            batch_formats.tensors(self.result), batch_formats.tensors(self.run()), strict=True
+        ):
             old.copy_(new)
 
 

@@ -71,7 +71,7 @@ def inputs(ignored: int):
 
 def results(call, model, x, targets, total):
     """Logits and loss, and the gradients of what `total` makes of both."""
-    from perfkit.backends.thunder.executor.absent import expect_none
+    from perfkit.backends.thunder.executor.none_gradients import expect_none
 
     model.zero_grad(set_to_none=True)
     leaf = x.clone().requires_grad_()
@@ -161,7 +161,7 @@ def test_an_absent_gradient_is_not_materialised(padded, monkeypatch, capturing):
 
     Thunder makes other autograd nodes while a CUDA graph is captured.
     """
-    from perfkit.backends.thunder.executor import absent, products
+    from perfkit.backends.thunder.executor import none_gradients, products
 
     support.load()
     monkeypatch.setattr("thunder.executors.torch_autograd.is_cudagraph_capturing", lambda: capturing)
@@ -173,7 +173,7 @@ def test_an_absent_gradient_is_not_materialised(padded, monkeypatch, capturing):
     entry = thunder.compile_stats(call).interpreter_cache[0]
     seen = []
     for name in ("sum_of_gradients", "pad_columns"):
-        real = getattr(absent if name == "sum_of_gradients" else products, name)
+        real = getattr(none_gradients if name == "sum_of_gradients" else products, name)
 
         def watched(*given, name=name, real=real):
             seen.append((name, any(g is None for g in given)))

@@ -208,7 +208,7 @@ def test_parameters_whose_names_read_the_same_tell_no_module():
             self.c = nn.Linear(2, 2, bias=False)
             self.c.weight = self.a_b.weight
 
-    modules = origins.Modules(Odd())
+    modules = origins.ModulePaths(Odd())
     assert modules.owner == {"t_c_weight": "c"}
     assert modules.shared == ["t_a_b_weight", "t_c_weight"]
 

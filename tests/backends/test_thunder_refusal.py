@@ -6,7 +6,7 @@ import pytest
 
 from perfkit import backends
 from perfkit.backends.thunder.backend import module_in, untraceable
-from perfkit.backends.thunder.origins import Modules
+from perfkit.backends.thunder.origins import ModulePaths
 from perfkit.errors import RunFailed
 from perfkit.workloads import find, resolve_settings
 
@@ -63,7 +63,7 @@ def test_the_module_is_named_in_which_the_trace_ended():
 def test_the_module_is_read_from_thunder_s_account_of_a_value():
     assert module_in(SET_GLOBAL) == "model.decoder"
     assert module_in("something else") == ""
-    said = untraceable(AssertionError(SET_GLOBAL), Modules(Net(torch.nn.Identity()))).message
+    said = untraceable(AssertionError(SET_GLOBAL), ModulePaths(Net(torch.nn.Identity()))).message
     assert said == (
         "Thunder could not trace the model, in the module model.decoder: AssertionError: "
         "trying to set .global_var of a value to object of type dict."
@@ -71,7 +71,7 @@ def test_the_module_is_read_from_thunder_s_account_of_a_value():
 
 
 def test_a_long_message_ends_at_a_word():
-    said = untraceable(ValueError("word " * 100), Modules(Net(torch.nn.Identity()))).message
+    said = untraceable(ValueError("word " * 100), ModulePaths(Net(torch.nn.Identity()))).message
     assert said.startswith("Thunder could not trace the model, in its outermost module: ValueError: word word")
     assert said.endswith("word ….") and len(said) < 300
 

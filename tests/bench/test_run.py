@@ -31,23 +31,23 @@ CEILINGS = Ceilings(
     caches={"L2": 1e6},
 )
 OPERATIONS = [operation.name for family in catalog() for operation in family.operations]
-QUICK = run.Options("cpu", seconds=1e-6, seed=7)
+QUICK = run.BenchOptions("cpu", seconds=1e-6, seed=7)
 
 
 def only(name, extra=()):
-    return next(subject for subject in setup.subjects(name, "cpu", False, extra) if subject.name == name)
+    return next(benchmark for benchmark in setup.benchmarks(name, "cpu", False, extra) if benchmark.name == name)
 
 
 @pytest.mark.parametrize("dtype", ["fp32", "bf16"])
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_pytorch_s_own_operator_and_the_naive_way_are_the_same_operation(name, dtype):
     """At the catalog's own cases; a wrong competitor would be an unfair one."""
-    subject = only(name)
+    benchmark = only(name)
     operation = next(o for f in catalog() for o in f.operations if o.name == name)
     for case in operation.cases[:3]:
-        arguments = subject.arguments(dtype, 7, case, "cpu")
-        expected = subject.reference(*map(to_fp64, arguments))
-        for way in (way for way in subject.ways if way.name in ("naive", "pytorch")):
+        arguments = benchmark.arguments(dtype, 7, case, "cpu")
+        expected = benchmark.reference(*map(to_fp64, arguments))
+        for way in (way for way in benchmark.ways if way.name in ("naive", "pytorch")):
             with torch.no_grad():
                 ((row, _),) = run.checked(
                     way, arguments, dtype, expected, operation.tolerance[dtype] * way.tolerance_factor
@@ -60,8 +60,8 @@ def test_pytorch_s_own_operator_and_the_naive_way_are_the_same_operation(name, d
 
 
 def test_a_benchmark_of_a_kernel():
-    subject = only("gelu_forward")
-    found = run.bench(subject, setup.chosen_ways(subject, [], ["c"]), [{"N": 4099}], ["fp32"], QUICK, CEILINGS)
+    benchmark = only("gelu_forward")
+    found = run.bench(benchmark, setup.chosen_ways(benchmark, [], ["c"]), [{"N": 4099}], ["fp32"], QUICK, CEILINGS)
     (point,) = found.points
     assert [row.way for row in point.rows] == ["pytorch", "c:1", "c:2"]
     assert point.bytes == 2 * 4 * 4099 and point.flop == {"vector_fp32": 9.0 * 4099}
@@ -130,8 +130,8 @@ def broken(tmp_path):
 
 
 def test_what_is_wrong_has_no_speed(broken):
-    subject = only("double", [str(broken)])
-    found = run.bench(subject, setup.chosen_ways(subject, [], []), [{"N": 100}], ["fp32"], QUICK, CEILINGS)
+    benchmark = only("double", [str(broken)])
+    found = run.bench(benchmark, setup.chosen_ways(benchmark, [], []), [{"N": 100}], ["fp32"], QUICK, CEILINGS)
     rows = {row.way: row for row in found.points[0].rows}
     assert [row.status for row in rows.values()] == ["ok", "ok", "wrong", "wrong", "wrong", "failed"]
     for row in rows.values():
@@ -178,9 +178,9 @@ def test_every_block_size_of_a_triton_kernel_under_the_interpreter(run_cli):
 
 
 def test_a_sweep_has_a_point_for_each_size_and_an_exponent_for_each_way():
-    subject = only("residual_forward")
-    plan = setup.plan(subject, "", "N=1000,10000,100000", ["c:1"], [], "cpu")
-    found = run.bench(subject, plan.ways, plan.sizes, ["fp32"], run.Options("cpu", 1e-6, (COLD,), 7), CEILINGS)
+    benchmark = only("residual_forward")
+    plan = setup.plan(benchmark, "", "N=1000,10000,100000", ["c:1"], [], "cpu")
+    found = run.bench(benchmark, plan.ways, plan.sizes, ["fp32"], run.BenchOptions("cpu", 1e-6, (COLD,), 7), CEILINGS)
     run.fit(found, plan.changed)
     assert [point.sizes for point in found.points] == [{"N": 1000}, {"N": 10000}, {"N": 100000}]
     assert [(fit.way, fit.points, fit.variable) for fit in found.scaling] == [("pytorch", 3, "N"), ("c:1", 3, "N")]
@@ -197,9 +197,9 @@ def test_a_sweep_has_a_point_for_each_size_and_an_exponent_for_each_way():
     ],
 )
 def test_plain_operations(name, ways, sizes, dtypes):
-    subject = only(name)
-    asked = setup.chosen_ways(subject, ways, [])
-    found = run.bench(subject, asked, [sizes], dtypes, run.Options("cpu", 1e-6, (WARM,), 7))
+    benchmark = only(name)
+    asked = setup.chosen_ways(benchmark, ways, [])
+    found = run.bench(benchmark, asked, [sizes], dtypes, run.BenchOptions("cpu", 1e-6, (WARM,), 7))
     assert [point.dtype for point in found.points] == dtypes
     for point in found.points:
         assert [row.way for row in point.rows] == ways
@@ -208,24 +208,24 @@ def test_plain_operations(name, ways, sizes, dtypes):
 
 @pytest.mark.slow
 def test_torch_compile_is_one_of_the_five_ways():
-    subject = only("gelu")
-    assert [way.name for way in setup.chosen_ways(subject, [], [])][:3] == ["naive", "pytorch", "compile"]
-    asked = setup.chosen_ways(subject, ["compile"], [])
-    found = run.bench(subject, asked, [{"N": 1000}], ["fp32"], run.Options("cpu", 1e-6, (WARM,), 7))
+    benchmark = only("gelu")
+    assert [way.name for way in setup.chosen_ways(benchmark, [], [])][:3] == ["naive", "pytorch", "compile"]
+    asked = setup.chosen_ways(benchmark, ["compile"], [])
+    found = run.bench(benchmark, asked, [{"N": 1000}], ["fp32"], run.BenchOptions("cpu", 1e-6, (WARM,), 7))
     assert [(row.way, row.status) for row in found.points[0].rows] == [("pytorch", "ok"), ("compile", "ok")]
 
 
 def test_what_models_write_stands_beside_pytorch_s_own_operator():
-    subject = only("rmsnorm_backward")
-    assert [way.name for way in setup.chosen_ways(subject, [], [])][:2] == ["naive", "pytorch"]
-    found = run.bench(subject, subject.ways[:2], [{"B": 1, "T": 8, "C": 64}], ["bf16"], QUICK)
+    benchmark = only("rmsnorm_backward")
+    assert [way.name for way in setup.chosen_ways(benchmark, [], [])][:2] == ["naive", "pytorch"]
+    found = run.bench(benchmark, benchmark.ways[:2], [{"B": 1, "T": 8, "C": 64}], ["bf16"], QUICK)
     written, own = found.points[0].rows
     assert written.status == own.status == "ok" and written.speedup and own.speedup is None
 
 
 def test_choosing_ways():
-    subject = only("gelu_forward")
-    names = lambda *asked: [way.name for way in setup.chosen_ways(subject, *asked)]  # noqa: E731
+    benchmark = only("gelu_forward")
+    names = lambda *asked: [way.name for way in setup.chosen_ways(benchmark, *asked)]  # noqa: E731
     assert "compile" not in names([], [])
     assert names(["compile"], []) == ["pytorch", "compile"]
     assert names(["c"], []) == ["pytorch", "c:2"]
@@ -238,8 +238,8 @@ def test_choosing_ways():
 
 def test_wrong_usage():
     with pytest.raises(UsageError, match=r"no operation or family called 'gelus'\. There are: .*gelu_backward"):
-        setup.subjects("gelus", "cpu", False, [])
-    assert [s.name for s in setup.subjects("layernorm", "cpu", False, [])] == [
+        setup.benchmarks("gelus", "cpu", False, [])
+    assert [s.name for s in setup.benchmarks("layernorm", "cpu", False, [])] == [
         "layernorm_forward",
         "layernorm_backward",
     ]
@@ -271,8 +271,8 @@ def test_a_gpu_that_is_not_there():
 
 
 def test_a_way_may_err_as_much_as_pytorchs_right_operator() -> None:
-    def row(way: str, error: float, allowed: float) -> results.Row:
-        return results.Row(way=way, text="", errors=[results.Error("y", error, allowed)])
+    def row(way: str, error: float, allowed: float) -> results.BenchRow:
+        return results.BenchRow(way=way, text="", errors=[results.Error("y", error, allowed)])
 
     rows = [row("pytorch", 3.2e-2, 9e-2), row("triton:1", 3.1e-2, 3e-2), row("c:1", 3.3e-2, 3e-2)]
     run._judge(rows)

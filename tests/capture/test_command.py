@@ -29,8 +29,8 @@ def tools(tmp_path, monkeypatch):
 
 
 def run(out: Path, program=PROGRAM, options=None, limit_s=60.0, printed=None):
-    options = options or ncu.Options()
-    tool = "nsys" if isinstance(options, nsys.Options) else "ncu"
+    options = options or ncu.NcuOptions()
+    tool = "nsys" if isinstance(options, nsys.NsysOptions) else "ncu"
     output = printed.append if printed is not None else str
     return command.capture(tool, options, program, out, str, output, limit_s)
 
@@ -42,7 +42,7 @@ def left(folder: Path) -> list[str]:
 def test_a_capture_is_read_and_named_as_asked(tools, tmp_path):
     printed: list[str] = []
     out = tmp_path / "out" / "p.ncu-rep"
-    done = run(out, printed=printed, options=ncu.Options(profiler_api=True))
+    done = run(out, printed=printed, options=ncu.NcuOptions(profiler_api=True))
     assert printed == ["hello"] and done.problem is None and done.file == out
     assert len(done.table) == PAIR.kernels and done.table.source["path"] == str(out)
     assert left(out.parent) == ["p.ncu-rep"]
@@ -106,7 +106,7 @@ def test_a_program_that_hangs(tools, tmp_path):
 
 def test_no_tool(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
-    for options in (ncu.Options(), nsys.Options()):
+    for options in (ncu.NcuOptions(), nsys.NsysOptions()):
         with pytest.raises(Unavailable, match=r"not on the PATH\. Install it"):
             run(tmp_path / "p", options=options)
 
@@ -140,7 +140,7 @@ def test_a_gpu_that_this_user_may_not_open(tools, tmp_path, monkeypatch):
 def test_nsys_is_captured_and_its_export_read(tools, tmp_path):
     printed: list[str] = []
     out = tmp_path / "out" / "p.nsys-rep"
-    done = run(out, options=nsys.Options(profiler_api=True), printed=printed)
+    done = run(out, options=nsys.NsysOptions(profiler_api=True), printed=printed)
     assert printed == ["hello"] and done.problem is None and len(done.table)
     assert done.file == out.with_suffix(".sqlite") and left(out.parent) == ["p.nsys-rep", "p.sqlite"]
     given = json.loads((tmp_path / "nsys.json").read_text())
@@ -155,7 +155,7 @@ def test_nsys_is_captured_and_its_export_read(tools, tmp_path):
 
 
 def test_nsys_waits_for_a_range(tools, tmp_path):
-    run(tmp_path / "out/p.nsys-rep", options=nsys.Options(nvtx=("perfkit@step",)))
+    run(tmp_path / "out/p.nsys-rep", options=nsys.NsysOptions(nvtx=("perfkit@step",)))
     given = json.loads((tmp_path / "nsys.json").read_text())
     assert given[given.index("--capture-range") + 1] == "nvtx"
     assert given[given.index("--nvtx-capture") + 1] == "step@perfkit"
@@ -173,12 +173,12 @@ def test_nsys_waits_for_a_range(tools, tmp_path):
 def test_each_failure_of_nsys(tools, tmp_path, fault, part, kept):
     tools("nsys", fault)
     with pytest.raises(RunFailed, match=part):
-        run(tmp_path / "out/p.nsys-rep", options=nsys.Options(profiler_api=True))
+        run(tmp_path / "out/p.nsys-rep", options=nsys.NsysOptions(profiler_api=True))
     assert left(tmp_path / "out") == kept
 
 
 def test_nsys_of_a_program_that_fails(tools, tmp_path):
-    done = run(tmp_path / "out/p.nsys-rep", DIES, nsys.Options())
+    done = run(tmp_path / "out/p.nsys-rep", DIES, nsys.NsysOptions())
     assert len(done.table) and "exit code 3" in str(done.problem)
 
 

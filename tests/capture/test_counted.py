@@ -37,7 +37,7 @@ def run(tmp_path, monkeypatch):
 
 def test_the_counters_of_a_second_run_are_joined(run, tmp_path):
     record, shown = BackendRun(name="program"), []
-    counted.add(counted.Plan(), COMMAND, Order(warmup=4, steps=3), [record], run, shown.append)
+    counted.add(counted.CounterPlan(), COMMAND, Order(warmup=4, steps=3), [record], run, shown.append)
     given = json.loads((tmp_path / "ncu.json").read_text())
     assert given[-len(COMMAND) :] == COMMAND and given[given.index("--profile-from-start") + 1] == "off"
     order = json.loads((run / "program" / "ncu.txt").read_text().splitlines()[0].removeprefix("order "))
@@ -50,7 +50,7 @@ def test_the_counters_of_a_second_run_are_joined(run, tmp_path):
 def test_what_fails_is_a_warning_and_the_table_stays(run, monkeypatch):
     table = run / "program" / "kernels.parquet"
     before, record = table.read_bytes(), BackendRun(name="program")
-    ordered = program.Program(COMMAND, Order(), run, counters=counted.Plan())
+    ordered = program.CapturedProgram(COMMAND, Order(), run, counters=counted.CounterPlan())
     monkeypatch.setenv("FAKE_NCU_FAULT", "nothing")
     monkeypatch.setenv("PROBLEM", "The program took 4 steps.")
     (said,) = program._counted(ordered, run, lambda *_: None, [record])
@@ -65,11 +65,13 @@ def test_without_ncu_the_program_does_not_run(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", "/nowhere")
     words = [sys.executable, "-c", f"open({str(tmp_path / 'ran')!r}, 'w')"]
     with pytest.raises(PerfkitError, match="`ncu` is not on the PATH"):
-        program.capture(program.Program(words, Order(), tmp_path / "out", counters=counted.Plan()), lambda *_: None)
+        program.capture(
+            program.CapturedProgram(words, Order(), tmp_path / "out", counters=counted.CounterPlan()), lambda *_: None
+        )
     assert not (tmp_path / "ran").exists()
 
 
 def test_two_processes_are_not_told_apart(run):
     records = [BackendRun(name="program"), BackendRun(name="program-rank1")]
     with pytest.raises(RunFailed, match="2 processes were recorded"):
-        counted.add(counted.Plan(), COMMAND, Order(), records, run, str)
+        counted.add(counted.CounterPlan(), COMMAND, Order(), records, run, str)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from perfkit.capture.nsight import messages, ncu
-from perfkit.capture.nsight.process import Ended
+from perfkit.capture.nsight.process import ToolResult
 from perfkit.errors import RunFailed, Unavailable, UsageError
 
 REPORT = Path("profile.ncu-rep")
@@ -17,7 +17,7 @@ def option(command: list[str], name: str) -> str:
 
 
 def test_by_default_just_the_metrics_of_the_report():
-    command = ncu.command(ncu.Options(), REPORT, ["./app", "--metrics", "x"])
+    command = ncu.command(ncu.NcuOptions(), REPORT, ["./app", "--metrics", "x"])
     assert command[0] == "ncu" and command[-3:] == ["./app", "--metrics", "x"]
     assert option(command, "--export") == "profile.ncu-rep" and "--force-overwrite" in command
     assert option(command, "--clock-control") == "none"
@@ -48,7 +48,7 @@ def test_the_metrics_expression_is_in_plain_syntax():
 
 
 def test_every_option():
-    options = ncu.Options(
+    options = ncu.NcuOptions(
         set="full",
         clock_control="base",
         cache_control="none",
@@ -73,7 +73,7 @@ def test_every_option():
 
 def test_progress_counts_kernels_and_speaks_now_and_then():
     shown, times = [], iter([0.0, 0.0, 0.1, 0.2, 1.0, 1.0])
-    progress = ncu.Progress(shown.append, 9, lambda: next(times))
+    progress = ncu.NcuProgress(shown.append, 9, lambda: next(times))
     progress('==PROF== Profiling "scale" - 0: 0%....50%')
     progress('==PROF== Profiling "scale" - 0: 0%....50%....100% - 38 passes')
     progress("==PROF== Disconnected from process 7")
@@ -102,8 +102,8 @@ def test_whose_line_it_is(line, own):
     assert ncu.is_own(line) is own
 
 
-def failure(*said: str, code: int = 1, options: ncu.Options | None = None, **how):
-    return ncu.failure(Ended(code=code, said=list(said), **how), REPORT, options or ncu.Options(), 60.0)
+def failure(*said: str, code: int = 1, options: ncu.NcuOptions | None = None, **how):
+    return ncu.failure(ToolResult(code=code, said=list(said), **how), REPORT, options or ncu.NcuOptions(), 60.0)
 
 
 @pytest.mark.parametrize(
@@ -178,8 +178,8 @@ def test_no_kernel_in_the_range_or_part():
         "==WARNING== No kernels were profiled.",
         "==WARNING== Note that specified NVTX include expressions match only push/pop ranges.",
     )
-    assert "NVTX" in str(failure(*lines, code=0, options=ncu.Options(nvtx=("x",))))
-    nothing = failure(lines[0], code=0, options=ncu.Options(profiler_api=True))
+    assert "NVTX" in str(failure(*lines, code=0, options=ncu.NcuOptions(nvtx=("x",))))
+    nothing = failure(lines[0], code=0, options=ncu.NcuOptions(profiler_api=True))
     assert "--profiler-api" in str(nothing)
 
 
@@ -191,7 +191,7 @@ def test_a_limit_and_a_death():
 def test_all_well(tmp_path):
     report = tmp_path / "p.ncu-rep"
     report.write_bytes(b"NVR")
-    assert ncu.failure(Ended(said=[f"==PROF== Report: {report}"]), report, ncu.Options(), None) is None
+    assert ncu.failure(ToolResult(said=[f"==PROF== Report: {report}"]), report, ncu.NcuOptions(), None) is None
 
 
 @pytest.mark.parametrize(("free", "word"), [(1 << 20, "full"), (1 << 40, "could not write")])

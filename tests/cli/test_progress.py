@@ -13,8 +13,8 @@ import pytest
 
 from perfkit.cli.parts import program, shown
 from perfkit.compare import recording
-from perfkit.compare.launching import Program
-from perfkit.compare.stopping import Plan
+from perfkit.compare.launching import SideProgram
+from perfkit.compare.stopping import StoppingRule
 from perfkit.run.session import Session
 from perfkit.run_folder import Settings
 
@@ -99,9 +99,9 @@ def test_a_run_in_a_pipe(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> 
 def test_a_launch_of_a_comparison_is_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     settings = Settings(workload=SMALL, preset="one", batch_size=32)
     sides: recording.Sides = [
-        (Program(label=label, settings=settings, backend="eager"), "", {}) for label in ("A", "B")
+        (SideProgram(label=label, settings=settings, backend="eager"), "", {}) for label in ("A", "B")
     ]
-    plan = Plan(launches=2, rounds=1, profiled_steps=0, turn_seconds=0.01, warmup_seconds=0.1)
+    plan = StoppingRule(launches=2, rounds=1, profiled_steps=0, turn_seconds=0.01, warmup_seconds=0.1)
     with shown.progress() as say:
         recording.measure_into(tmp_path / "pair", sides, plan, check=False, overwrite=False, progress=say)
     assert stages(capsys.readouterr().err) == ["launch 1: measuring", "launch 2: measuring"]

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from perfkit.cli import _run
-from perfkit.compare.record import Launch, MeasuredSide, Measurement, Turn, write_measurement
+from perfkit.compare.record import MeasuredSide, Measurement, RecordedLaunch, Turn, write_measurement
 from perfkit.run_folder import Manifest, write_manifest
 from tests.support.analysis.examples import backend, ceilings, run
 from tests.support.compare.sample import steps_table
@@ -210,7 +210,8 @@ def measured(path: Path, **changes) -> Path:
         "tables": ["", ""],
     } | changes
     launches = [
-        Launch(turns=[Turn(s, 0, [1e6 * (1 + 0.1 * s) * (1 + 0.001 * i)]) for s in (0, 1)], **given) for i in range(8)
+        RecordedLaunch(turns=[Turn(s, 0, [1e6 * (1 + 0.1 * s) * (1 + 0.001 * i)]) for s in (0, 1)], **given)
+        for i in range(8)
     ]
     sides = [MeasuredSide(label=label, run="", backend="eager") for label in ("before", "after")]
     path.mkdir()

@@ -17,12 +17,12 @@ from perfkit.analysis.step_results import Accounting, Gap
 from perfkit.compare import sides
 from perfkit.compare.gate import check, parse
 from perfkit.compare.judge import compare, incomparable
-from perfkit.compare.metrics import Rule
+from perfkit.compare.metrics import VerdictRule
 from perfkit.compare.results import Comparison, Waterfall
-from perfkit.compare.served import Amounts, why
 from perfkit.compare.side_by_side import exchanges
 from perfkit.compare.sides import LAUNCH, Side, Values
 from perfkit.compare.waterfall import waterfall
+from perfkit.compare.winners import Amounts, why
 from perfkit.render.pages.compare import render_markdown, render_text
 from perfkit.statistics.verdicts import BETTER, UNKNOWN, WORSE
 from tests.support.analysis.examples import backend, run
@@ -192,7 +192,7 @@ def test_profiles_without_steps_or_timings_are_compared_by_their_kernels() -> No
     rows = [{"name": "k", "family": "matmul", "kind": "gpu_kernel", "order": 0, "duration_ns": 1000.0}]
     one = sides.of_table(table.build(rows), "a.sqlite", "a")
     other = sides.of_table(table.build([{**rows[0], "duration_ns": 1500.0}]), "b.sqlite", "b")
-    found: Comparison = compare([one, other], Rule())
+    found: Comparison = compare([one, other], VerdictRule())
     assert found.pairs[0].waterfall.basis == "kernels" and found.pairs[0].waterfall.difference_ns == 500.0
     assert found.pairs[0].step.judgement.verdict == UNKNOWN and "was not timed" in found.verdict[0]
 
@@ -206,7 +206,7 @@ def test_unknown_durations_are_no_durations_of_nothing() -> None:
     known = sides.of_table(table.build(rows), "a.ncu-rep", "known")
     unknown = sides.of_table(table.build([{**row, "duration_ns": None} for row in rows]), "b.ncu-rep", "unknown")
     for both in ([known, unknown], [unknown, known]):
-        found = compare(both, Rule())
+        found = compare(both, VerdictRule())
         [one] = found.pairs
         assert (one.waterfall, one.tested, one.exchanges, one.operators, one.kernels) == (None, [], [], [], [])
         said = [sentence for sentence in found.verdict if "without durations" in sentence]
@@ -220,14 +220,14 @@ def test_unknown_durations_are_no_durations_of_nothing() -> None:
         assert "Where the difference comes from" not in text and "What became of what" not in text
         [line] = [" ".join(line.split()) for line in text.splitlines() if line.startswith("unknown  ")]
         assert line.removesuffix(" –").endswith("– 2")  # kernels and launches
-    [gate] = check(known, unknown, parse(["family:matmul>+3%"]), Rule())
+    [gate] = check(known, unknown, parse(["family:matmul>+3%"]), VerdictRule())
     assert (gate.outcome, gate.why) == ("cannot tell", "a side's profile holds no durations")
 
 
 def test_a_profile_without_kernels_is_known_to_take_no_time() -> None:
     rows = [{"name": "k", "family": "matmul", "kind": "gpu_kernel", "order": 0, "duration_ns": 1000.0}]
     one, other = (sides.of_table(table.build(made), "a.sqlite", name) for name, made in (("a", rows), ("b", [])))
-    found = compare([one, other], Rule())
+    found = compare([one, other], VerdictRule())
     assert found.sides[1].kernel_ns == 0.0 and found.pairs[0].waterfall.difference_ns == -1000.0
 
 

@@ -13,24 +13,24 @@ import pytest
 from perfkit.cli.compare import compare as cli_compare
 from perfkit.compare import launching, recording
 from perfkit.compare.judge import compare
-from perfkit.compare.launching import Program
-from perfkit.compare.record import Launch, MeasuredSide, Measurement, Turn, read_measurement, write_measurement
+from perfkit.compare.launching import SideProgram
+from perfkit.compare.record import MeasuredSide, Measurement, RecordedLaunch, Turn, read_measurement, write_measurement
 from perfkit.compare.sides import ROUND
 from perfkit.compare.sources import load, target_of
-from perfkit.compare.stopping import Plan, why
+from perfkit.compare.stopping import StoppingRule, why
 from perfkit.errors import RunFailed, UsageError
 from perfkit.run_folder import TIMED_ALONE, Settings
 
 SMALL = Path(__file__).parents[1] / "support" / "run" / "small.py"
-QUICK = Plan(launches=1, turn_seconds=1e-9, warmup_seconds=0.2, profiled_steps=2)  # a turn is one step
+QUICK = StoppingRule(launches=1, turn_seconds=1e-9, warmup_seconds=0.2, profiled_steps=2)  # a turn is one step
 
 
-def program(label: str, **changes) -> Program:
+def program(label: str, **changes) -> SideProgram:
     given = {"workload": str(SMALL), "preset": "one", "batch_size": 32, "steps": 4, "warmup": 1, **changes}
-    return Program(label, Settings(**given), "eager")
+    return SideProgram(label, Settings(**given), "eager")
 
 
-def measure(folder: Path, plan: Plan = QUICK, check: bool = False, overwrite: bool = False) -> None:
+def measure(folder: Path, plan: StoppingRule = QUICK, check: bool = False, overwrite: bool = False) -> None:
     sides = [(program("A"), "run", {}), (program("B"), "run", {})]
     recording.measure_into(folder, sides, plan, check, overwrite, lambda who, what: None)
 
@@ -62,7 +62,7 @@ def test_each_launch_says_anew_how_long_a_turn_is(tmp_path, monkeypatch):
     """Equals that keep turns of other lengths through all launches would be called different for that."""
     lengths = iter([3, 1, 1, 2])
     monkeypatch.setattr(launching, "_turn_steps", lambda warmup, plan: next(lengths))
-    measure(tmp_path / "pair", Plan(launches=2, rounds=1, profiled_steps=0))
+    measure(tmp_path / "pair", StoppingRule(launches=2, rounds=1, profiled_steps=0))
     launches = read_measurement(tmp_path / "pair").launches
     taken = [{turn.side: len(turn.samples_ns) for turn in launch.turns} for launch in launches]
     assert taken == [{0: 3, 1: 1}, {0: 1, 1: 2}]
@@ -109,8 +109,8 @@ def test_a_side_that_fails_ends_it_and_leaves_nothing(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def launch(first: float, second: float) -> Launch:
-    return Launch(
+def launch(first: float, second: float) -> RecordedLaunch:
+    return RecordedLaunch(
         turns=[Turn(0, 0, [first]), Turn(1, 0, [second])], warmup_ns=[[], []], steady_from=[0, 0],
         peak_memory_bytes=[None, None], tables=["", ""],
     )  # fmt: skip
@@ -118,7 +118,10 @@ def launch(first: float, second: float) -> Launch:
 
 def test_the_command_measures_by_the_plan_of_the_library():
     given = signature(cli_compare).parameters
-    assert given["launches"].default == Plan().launches and given["time_limit"].default == Plan().time_limit
+    assert (
+        given["launches"].default == StoppingRule().launches
+        and given["time_limit"].default == StoppingRule().time_limit
+    )
 
 
 def test_a_clear_step_ends_the_launches_early():
@@ -126,28 +129,35 @@ def test_a_clear_step_ends_the_launches_early():
     twelve 24 %."""
     apart, near = [[launch(100, by + 0.01 * i) for i in range(20)] for by in (120, 103)]
     odd = [*apart[:7], launch(100, 99)]
-    assert why(apart[:8], 2, Plan(), 1.0) == "every step's verdict stood after 8 launches"
-    assert why(apart[:7], 2, Plan(), 1.0) == why(near[:8], 2, Plan(), 1.0) == why(odd, 2, Plan(), 1.0) == ""
-    assert why(apart[:12], 2, Plan(), 1.0) == "every step's verdict stood after 12 launches"
-    assert why(apart[:8], 2, Plan(precision=0.01), 1.0) == why(apart[:8], 2, Plan(launches=12), 1.0) == ""
-    assert [Plan().share(n) for n in (8, 12, 20)] == pytest.approx([0.4, 0.24, 0.36])
-    assert Plan(launches=12).share(12) == Plan(precision=0.01).share(20) == 1.0
-    assert [Plan().until_look(n) for n in (0, 7, 8, 12, 20)] == [8, 1, 4, 8, 1]
-    assert [Plan().for_sides(sides).early for sides in (1, 2, 3, 4, 5, 6)] == [8, 8, 9, 10, 10, 11]
-    assert Plan(early=0).for_sides(4).early == 0 and Plan().for_sides(6).looks() == []
+    assert why(apart[:8], 2, StoppingRule(), 1.0) == "every step's verdict stood after 8 launches"
+    assert (
+        why(apart[:7], 2, StoppingRule(), 1.0)
+        == why(near[:8], 2, StoppingRule(), 1.0)
+        == why(odd, 2, StoppingRule(), 1.0)
+        == ""
+    )
+    assert why(apart[:12], 2, StoppingRule(), 1.0) == "every step's verdict stood after 12 launches"
+    assert (
+        why(apart[:8], 2, StoppingRule(precision=0.01), 1.0) == why(apart[:8], 2, StoppingRule(launches=12), 1.0) == ""
+    )
+    assert [StoppingRule().share(n) for n in (8, 12, 20)] == pytest.approx([0.4, 0.24, 0.36])
+    assert StoppingRule(launches=12).share(12) == StoppingRule(precision=0.01).share(20) == 1.0
+    assert [StoppingRule().until_look(n) for n in (0, 7, 8, 12, 20)] == [8, 1, 4, 8, 1]
+    assert [StoppingRule().for_sides(sides).early for sides in (1, 2, 3, 4, 5, 6)] == [8, 8, 9, 10, 10, 11]
+    assert StoppingRule(early=0).for_sides(4).early == 0 and StoppingRule().for_sides(6).looks() == []
 
 
 @pytest.mark.parametrize("sides", [3, 4, 5])
 def test_several_sides_look_as_soon_as_a_look_can_show_something(sides):
     """Holm's correction multiplies the least p by the number of pairs: more launches make it smaller first."""
     made = [
-        Launch(
+        RecordedLaunch(
             turns=[Turn(side, side, [100.0 * (1 + side) + 0.01 * i]) for side in range(sides)],
             warmup_ns=[[]] * sides, steady_from=[0] * sides, peak_memory_bytes=[None] * sides, tables=[""] * sides,
         )
         for i in range(20)
     ]  # fmt: skip
-    plan = Plan().for_sides(sides)
+    plan = StoppingRule().for_sides(sides)
     assert why(made[: plan.early], sides, plan, 1.0) == f"every step's verdict stood after {plan.early} launches"
     sooner = dataclasses.replace(plan, early=plan.early - 1)
     assert why(made[: sooner.early], sides, sooner, 1.0) == "", "one launch fewer can show nothing"
@@ -167,8 +177,11 @@ def test_the_share_of_the_error_comes_to_every_verdict(tmp_path):
 
 def test_when_measuring_stops():
     steady, wild = [launch(100, 101 + 0.01 * i) for i in range(20)], [launch(100, 100 + 9 * i) for i in range(20)]
-    assert why(steady[:19], 2, Plan(), 1.0) == "" and why(steady, 2, Plan(), 1.0) == "20 launches, as planned"
-    precise, slow = Plan(precision=0.01), Plan(precision=0.01, time_limit=600)
+    assert (
+        why(steady[:19], 2, StoppingRule(), 1.0) == ""
+        and why(steady, 2, StoppingRule(), 1.0) == "20 launches, as planned"
+    )
+    precise, slow = StoppingRule(precision=0.01), StoppingRule(precision=0.01, time_limit=600)
     assert "the precision of 1.00% was reached after 20 launches" in why(steady, 2, precise, 1.0)
     assert why(wild, 2, precise, 1.0) == ""
     assert "the time limit of 600 s ended it after 20 launches" in why(wild, 2, slow, 599.0)

@@ -6,7 +6,7 @@ import pytest
 
 from perfkit.compare.gate import REGRESSED, check, parse
 from perfkit.compare.judge import compare
-from perfkit.compare.metrics import Rule
+from perfkit.compare.metrics import VerdictRule
 from perfkit.compare.sides import Side, of_table
 from perfkit.engines import iteration_of
 from perfkit.render.pages.compare import render_text
@@ -43,7 +43,7 @@ def side(label: str, decode_us: float, extra: int = 0, generating: int = 8, pref
 
 
 def test_time_per_token_and_kernels_of_a_phase_are_those_by_hand() -> None:
-    found = compare([side("old", 210), side("new", 155, extra=2)], Rule())
+    found = compare([side("old", 210), side("new", 155, extra=2)], VerdictRule())
     (pair,) = found.pairs
     phases = {one.phase: one for one in pair.phases}
     assert list(phases) == ["prefill", "decode"] and phases["decode"].iterations == [DECODES, DECODES]
@@ -67,7 +67,7 @@ def test_time_per_token_and_kernels_of_a_phase_are_those_by_hand() -> None:
 
 
 def test_other_batches_and_a_missing_phase_are_said() -> None:
-    (pair,) = compare([side("wide", 210), side("narrow", 210, generating=4, prefills=0)], Rule()).pairs
+    (pair,) = compare([side("wide", 210), side("narrow", 210, generating=4, prefills=0)], VerdictRule()).pairs
     phases = {one.phase: one for one in pair.phases}
     assert phases["decode"].unlike == (
         "An iteration of decode has 8 and 4 requests, 8 and 4 tokens: the engines did not do the same work."
@@ -79,12 +79,12 @@ def test_other_batches_and_a_missing_phase_are_said() -> None:
 def test_kernel_time_of_a_phase_is_that_of_its_iterations() -> None:
     """Iterations of other phases have none of it: they made it untestable."""
     first, second = side("old", 210), side("new", 310)
-    (pair,) = compare([first, second], Rule()).pairs
+    (pair,) = compare([first, second], VerdictRule()).pairs
     tested = {one.metric: one for one in pair.tested}
     slower = 1 + 19.5 / 10_000
     assert tested["pass:decode"].first == pytest.approx(265e3 * slower, rel=1e-9)
     assert tested["pass:decode"].judgement.verdict == WORSE
-    assert [one.outcome for one in check(first, second, parse(["pass:decode>+10%"]), Rule())] == [REGRESSED]
+    assert [one.outcome for one in check(first, second, parse(["pass:decode>+10%"]), VerdictRule())] == [REGRESSED]
 
 
 def test_sides_that_do_not_serve_have_no_phases() -> None:

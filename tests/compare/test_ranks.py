@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfkit.compare.stopping import Plan
+from perfkit.compare.stopping import StoppingRule
 from perfkit.statistics import ranks
 from perfkit.statistics.corrections import holm, together
 from perfkit.statistics.verdicts import BETTER, SAME, UNKNOWN, WORSE, correct, judge
@@ -100,7 +100,7 @@ def test_metrics_of_the_same_launches_are_corrected_together_as_counted_out():
 def test_several_looks_err_no_oftener_than_one():
     """Equal sides under noise: eight or twelve launches may end it, at their share of the error, else twenty at
     theirs."""
-    alarms, tries, plan = 0, 500, Plan()
+    alarms, tries, plan = 0, 500, StoppingRule()
     for seed in range(tries):
         first, second = launches(np.random.default_rng(seed), plan.launches)
         looks = [
@@ -165,7 +165,9 @@ def test_a_correction_takes_a_verdict_away_and_says_so():
 
 def verdicts(tries: int, effect: float, **how: int) -> list[str]:
     return [
-        judge(*launches(np.random.default_rng(seed), Plan().launches, effect, **how), pairs=True, unit="launch").verdict
+        judge(
+            *launches(np.random.default_rng(seed), StoppingRule().launches, effect, **how), pairs=True, unit="launch"
+        ).verdict
         for seed in range(tries)
     ]
 
@@ -212,7 +214,7 @@ def test_stopping_at_a_width_raises_no_more_false_alarms(kind):
 
 
 def test_one_launch_that_contradicts_all_others_does_not_hide_an_effect_among_ten_tests():
-    plan = Plan()
+    plan = StoppingRule()
     n, share = plan.launches, plan.share(plan.launches)
     first = [1.0] * n
     odd = judge(first, [0.5, *(1.05 + 0.001 * i for i in range(n - 1))], pairs=True, unit="launch", share=share)

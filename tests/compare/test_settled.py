@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from perfkit.compare import settled, stopping
-from perfkit.compare.record import Launch, Turn
-from perfkit.compare.stopping import Plan
+from perfkit.compare.record import RecordedLaunch, Turn
+from perfkit.compare.stopping import StoppingRule
 from perfkit.statistics import ranks
 from perfkit.statistics.verdicts import ALONE, BETTER, WORSE, Judgement, correct, judge
 from tests.support.sweeps import rest
@@ -17,8 +17,8 @@ from tests.support.sweeps import rest
 WORDS = "every verdict stood, of steps and parts, after {} launches"
 
 
-def launch(first: float, second: float, tables: tuple[str, str] = ("a", "b")) -> Launch:
-    return Launch(
+def launch(first: float, second: float, tables: tuple[str, str] = ("a", "b")) -> RecordedLaunch:
+    return RecordedLaunch(
         turns=[Turn(0, 0, [first]), Turn(1, 0, [second])], warmup_ns=[[], []], steady_from=[0, 0],
         peak_memory_bytes=[None, None], tables=list(tables),
     )  # fmt: skip
@@ -28,7 +28,7 @@ def part(*ratios: float, share: float = 0.4):
     return judge([1.0] * len(ratios), list(ratios), pairs=True, unit="launch", share=share)
 
 
-def near(count: int) -> list[Launch]:
+def near(count: int) -> list[RecordedLaunch]:
     """Steps that are equal but for 1 % of noise."""
     return [launch(100, 100 * (1 + (0.01 + 0.0001 * i) * (-1) ** i)) for i in range(count)]
 
@@ -43,16 +43,16 @@ def test_equal_steps_end_it_where_no_part_hints_at_a_difference():
     stands, open_ = correct(SLOWER), correct([*SLOWER, *LEVEL * 2])
     assert (stands[0].verdict, open_[0].verdict) == ("worse", "cannot tell")
     for parts, ends in ((LEVEL, True), (stands, True), (open_, False), ([], False)):
-        said = stopping.why(near(8), 2, Plan(), 1.0, lambda parts=parts: [parts])
+        said = stopping.why(near(8), 2, StoppingRule(), 1.0, lambda parts=parts: [parts])
         assert said == (WORDS.format(8) if ends else ""), parts
-    assert stopping.why(near(12), 2, Plan(), 1.0, lambda: [LEVEL]) == WORDS.format(12)
-    assert stopping.why(near(8), 2, Plan(), 1.0) == "", "a program that is tried has no parts"
-    assert stopping.why(near(9), 2, Plan(), 1.0, lambda: [LEVEL]) == "", "no look"
+    assert stopping.why(near(12), 2, StoppingRule(), 1.0, lambda: [LEVEL]) == WORDS.format(12)
+    assert stopping.why(near(8), 2, StoppingRule(), 1.0) == "", "a program that is tried has no parts"
+    assert stopping.why(near(9), 2, StoppingRule(), 1.0, lambda: [LEVEL]) == "", "no look"
 
 
 def test_a_step_must_be_known_to_the_resolution_and_hint_at_nothing():
-    def ends(launches: list[Launch], **plan: float) -> bool:
-        return bool(stopping.why(launches, 2, Plan(**plan), 1.0, lambda: [LEVEL]))
+    def ends(launches: list[RecordedLaunch], **plan: float) -> bool:
+        return bool(stopping.why(launches, 2, StoppingRule(**plan), 1.0, lambda: [LEVEL]))
 
     assert ends(near(8)) and not ends(near(8), resolution=0.01), "±1 % of noise hides a difference of 1 %"
     assert not ends([launch(100, 100 + (9 + 0.01 * i) * (-1) ** i) for i in range(8)]), "±9 % hide 5 %"
@@ -63,13 +63,13 @@ def test_a_step_must_be_known_to_the_resolution_and_hint_at_nothing():
 
 def test_of_several_sides_the_parts_of_those_that_are_near_count():
     made = [
-        Launch(
+        RecordedLaunch(
             turns=[Turn(0, 0, [100.0]), Turn(1, 0, [100 + (1 + 0.01 * i) * (-1) ** i]), Turn(2, 0, [150.0 + 0.01 * i])],
             warmup_ns=[[]] * 3, steady_from=[0] * 3, peak_memory_bytes=[None] * 3, tables=["x"] * 3,
         )
         for i in range(9)
     ]  # fmt: skip
-    plan = Plan().for_sides(3)
+    plan = StoppingRule().for_sides(3)
     hinting = correct([*SLOWER, *LEVEL * 2])
     assert stopping.why(made, 3, plan, 1.0, lambda: [LEVEL, hinting]) == WORDS.format(9)
     assert stopping.why(made, 3, plan, 1.0, lambda: [hinting, LEVEL]) == ""
@@ -98,7 +98,7 @@ class Drawn:
 
     def ends(self) -> int:
         """The launches after which it stops."""
-        plan = Plan()
+        plan = StoppingRule()
         for n in plan.looks():
             if stopping.why(self.launches[:n], 2, plan, 1.0, lambda n=n: [self.judged(n, plan.share(n))]):
                 return n
@@ -134,7 +134,7 @@ def of_two(drawn: Drawn) -> tuple[int, float]:
 
 def of_three(drawn: Drawn) -> tuple[int, float]:
     n = drawn.ends()
-    return n, Plan().share(n)
+    return n, StoppingRule().share(n)
 
 
 def test_equal_sides_stop_earlier_and_are_called_different_no_more_often():

@@ -9,7 +9,7 @@ import pytest
 
 from perfkit.compare.metrics import differences_of
 from perfkit.compare.sides import LAUNCH, Values
-from perfkit.statistics.turns import PARTS, log_ratio
+from perfkit.statistics.interleaved import PARTS, log_ratio
 
 
 def recorded(rng: np.random.Generator) -> list[np.ndarray]:

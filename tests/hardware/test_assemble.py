@@ -3,7 +3,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from perfkit.hardware.assemble import Machine, assemble, unsettled
+from perfkit.hardware.assemble import DeviceFacts, assemble, unsettled
 from perfkit.hardware.ceilings import Ceilings, from_json, to_json
 from perfkit.hardware.observation import MIB, Observation, cpu_plan
 
@@ -12,7 +12,7 @@ WHEN = "2026-01-01T00:00:00+00:00"
 
 def machine(**changes):
     facts = {"fingerprint": "f", "device": "cpu", "device_name": "Fake", "threads": 2, "x86": True}
-    return Machine(**{**facts, **changes})
+    return DeviceFacts(**{**facts, **changes})
 
 
 def memory(size, rate, what="triad", by="c", number=0, ok=True):

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from perfkit.hardware.assemble import Machine, assemble
+from perfkit.hardware.assemble import DeviceFacts, assemble
 from perfkit.hardware.attention import ATTENTION, BACKWARD, FORWARD, CausalRate, flop, rate_at
 from perfkit.hardware.ceilings import from_json, to_json
 from perfkit.hardware.observation import Observation
@@ -53,7 +53,7 @@ def test_what_is_measured_is_kept() -> None:
     assert [one.what for one in seen] == [FORWARD, BACKWARD] * 2 and all(one.ok for one in seen)
     assert [one.sizes for one in seen] == [(64, 64)] * 2 + [(64, 128)] * 2
     memory = Observation(resource="memory", what="torch add", how="torch, fp32", rate=1e11, by="torch", working_set=1e6)
-    machine = Machine(fingerprint="f", device="cuda:0", device_name="a GPU", threads=1)
+    machine = DeviceFacts(fingerprint="f", device="cuda:0", device_name="a GPU", threads=1)
     made = from_json(to_json(assemble([memory, *seen], machine, "2026-01-01T00:00:00+00:00")))
     assert [(one.head, one.length) for one in made.attention] == [(64, 64), (64, 128)]
     assert made.attention[0].forward == seen[0].rate and made.attention[1].backward == seen[3].rate

@@ -10,7 +10,7 @@ from perfkit.hardware import store
 from perfkit.hardware.ceilings import Ceilings, from_json, to_json
 from perfkit.hardware.collectives import measure
 from perfkit.hardware.collectives.formulas import bus_bandwidth, seconds_at
-from perfkit.hardware.collectives.results import OPERATIONS, Point, Sweep, sweep_for
+from perfkit.hardware.collectives.results import OPERATIONS, CollectiveSweep, SizeTime, sweep_for
 from tests.support.ceilings import requested
 
 
@@ -67,8 +67,8 @@ def test_what_stands_for_what():
 
 
 def sweep(operation, ranks=2, torch="2.11.0"):
-    points = [Point(bytes=2.0**20 * 4**i, seconds=1e-4 * 2**i, calls=20) for i in range(2)]
-    return Sweep(
+    points = [SizeTime(bytes=2.0**20 * 4**i, seconds=1e-4 * 2**i, calls=20) for i in range(2)]
+    return CollectiveSweep(
         operation=operation, ranks=ranks, carrier="gloo", measured_at="now", points=points, software={"torch": torch}
     )
 

@@ -19,7 +19,7 @@ from perfkit.hardware.ceilings import Ceiling
 from perfkit.hardware.compiler import find_compiler
 from perfkit.hardware.cpu import read_cpu
 from perfkit.hardware.measure import cache_bytes, measure
-from perfkit.hardware.observation import METHOD, MIB, Plan, gpu_plan
+from perfkit.hardware.observation import METHOD, MIB, Effort, gpu_plan
 from perfkit.hardware.subprocesses import json_lines
 from perfkit.hardware.torch_cuda import precisions
 from perfkit.hardware.torch_operators import function_observations, matmul_observations
@@ -28,7 +28,7 @@ from tests.support.hardware.fakes import made_ceilings
 needs_compiler = pytest.mark.skipif(find_compiler() is None, reason="no C compiler")
 needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
 
-SMALL = Plan(
+SMALL = Effort(
     sizes=(MIB // 4, 4 * MIB, 64 * MIB),
     main_memory=None,
     pattern_s=0.005,

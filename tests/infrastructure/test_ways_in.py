@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from perfkit import backends
+from perfkit.analysis.report.analyse import analyse_any
 from perfkit.analysis.rules.base import Rule
 from perfkit.errors import InputError
 from perfkit.readers import formats, read
@@ -61,13 +62,13 @@ def _forget() -> None:
 def test_there_is_one_of_each() -> None:
     assert [str(Path(path).parent) for path in diffs()] == [
         "perfkit/readers/formats", "perfkit/backends", "perfkit/analysis/rules", "kernels/squared_relu",
-        "kernels/squared_relu", "perfkit/render/sections",
+        "kernels/squared_relu", "kernels/squared_relu", "perfkit/render/sections",
     ]  # fmt: skip
     assert not [path for path in diffs() if (ROOT / path).exists()]
 
 
 def test_a_format(applied: Callable[[str], None], tmp_path: Path) -> None:
-    listed = tmp_path / "list.txt"
+    listed = tmp_path / "mine.durations"
     listed.write_text("# durations\ngelu,2.5\nmm,10\n")
     with pytest.raises(InputError, match="not a profile"):
         read(listed)
@@ -75,6 +76,8 @@ def test_a_format(applied: Callable[[str], None], tmp_path: Path) -> None:
     table = read(listed)
     assert isinstance(table, KernelTable)
     assert table.frame["duration_ns"].tolist() == [2500, 10000]
+    report = analyse_any(table, listed)
+    assert (report.title, report.backends[0].per) == ("List of durations mine", "profile")
     listed.write_text("# durations\ngelu\n")
     with pytest.raises(InputError, match="name,microseconds"):
         read(listed)
@@ -115,6 +118,7 @@ def test_a_finding(applied: Callable[[str], None], monkeypatch: pytest.MonkeyPat
 _TRAINED = """
 import sys
 import torch
+import perfkit.bench.setup
 import perfkit.kernels
 
 for name in ("squared_relu_forward", "squared_relu_backward"):
@@ -140,6 +144,8 @@ own, plain = (list(losses(f)) for f in (torch.ops.perfkit.squared_relu_forward, 
 assert own[-1] < own[0] and torch.allclose(torch.tensor(own), torch.tensor(plain), rtol=1e-5), (own, plain)
 operations = [o.name for family in perfkit.kernels.catalog([sys.argv[1]]) for o in family.operations]
 assert "squared_relu_forward" in operations, operations
+benchmark = perfkit.bench.setup.benchmarks("squared_relu_forward", "cpu", False, [sys.argv[1]])[0]
+assert [way.name for way in benchmark.ways][:2] == ["naive", "pytorch"], benchmark.ways
 """
 
 

@@ -8,7 +8,7 @@ import pytest
 from perfkit.instructions import courses
 from perfkit.instructions.changes import changes
 from perfkit.instructions.hot import NO_LINES, hot_kernel
-from perfkit.instructions.results import FILLED, Course, Instruction, KernelCode, Marker
+from perfkit.instructions.results import FILLED, CounterCourse, Instruction, KernelCode, Marker
 from perfkit.instructions.waits import producer
 from perfkit.render.page import render_text
 from perfkit.render.pages import code as rendered
@@ -135,11 +135,11 @@ def test_needless_work_bounds_its_line_by_all_waits() -> None:
 
 def test_the_life_of_a_kernel_has_a_beginning_a_middle_and_a_tail() -> None:
     at = [100.0 * i for i in range(1, 10)]
-    filled = Course(
+    filled = CounterCourse(
         name=FILLED, unit="cycle", interval_ns=100.0, at_ns=at, values=[900, 900, 900, 900, 90, 90, 90, 90, 45]
     )
-    memory = Course(name="device memory", unit="%", interval_ns=100.0, at_ns=at, values=[40.0] * 8 + [0.0])
-    idle = Course(name="tensor pipe", unit="%", interval_ns=100.0, at_ns=at, values=[0.0] * 9)
+    memory = CounterCourse(name="device memory", unit="%", interval_ns=100.0, at_ns=at, values=[40.0] * 8 + [0.0])
+    idle = CounterCourse(name="tensor pipe", unit="%", interval_ns=100.0, at_ns=at, values=[0.0] * 9)
     code = strided()
     code.courses = [filled, memory, idle]
     assert list(courses.said(code)) == [

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import ctypes
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
 from perfkit.errors import RunFailed
-from perfkit.kernels import find
-from perfkit.kernels.cuda import binding
-from perfkit.kernels.cuda.host import Argument, Device, Host, record
+from perfkit.kernels import find, languages
+from perfkit.kernels.cuda import binding, maps
+from perfkit.kernels.cuda.host import Argument, GpuLimits, Host, Panels, record
 
-H200 = Device("sm_90", 132, 227 << 10)
+H200 = GpuLimits("sm_90", 132, 227 << 10)
 
 
 class Driver(Exception):
@@ -40,7 +42,7 @@ class Program:
 
 @pytest.fixture
 def program(monkeypatch: pytest.MonkeyPatch) -> type[Program]:
-    monkeypatch.setattr(binding, "_Program", Program)
+    monkeypatch.setattr(binding, "_CompiledLaunches", Program)
     monkeypatch.setattr(binding, "device_facts", lambda device: H200)
     monkeypatch.setattr(Program, "made", [])
     monkeypatch.setattr(Program, "values", [])
@@ -120,6 +122,122 @@ def test_scratch_memory_follows_the_values_of_the_call() -> None:
     assert host.scratches == [first.grid[0] * 2 * 768 * 4]
 
 
+HEADS = (4, 2, 4096, 64, 0.125)  # of queries, of them to one of keys, T, HS, scale
+
+
+def attention(direction: str, device: GpuLimits = H200, scalars: Any = HEADS, misaligned: int = 0) -> Host:
+    operation = find(f"flash_attention_{direction}")
+    function = binding.host_function(operation.folder / "flash_attention.cu", f"{operation.name}_v2")
+    return record(function, device, 2, [misaligned] + [0] * (4 if direction == "forward" else 8), scalars)
+
+
+@pytest.mark.parametrize("direction", ["forward", "backward"])
+def test_attention_is_left_to_triton_where_its_kernels_cannot_run(direction: str) -> None:
+    other = [
+        attention(direction, GpuLimits("sm_80", 108, 163 << 10)),
+        attention(direction, GpuLimits("sm_100", 148, 227 << 10)),
+        attention(direction, scalars=(4, 2, 70, 16, 0.25)),
+        attention(direction, misaligned=8),
+    ]
+    assert [(host.instead, host.steps) for host in other] == [("triton", [])] * 4
+    assert attention(direction).instead == ""
+    assert attention(direction, scalars=(4, 2, 0, 64, 0.125)).steps == []
+
+
+def test_tensors_for_the_copy_engine_say_their_shape() -> None:
+    *_, step = attention("forward").steps
+    q, k, v = step.arguments[:3]
+    assert (q, k) == (Panels(0, 0, 4, 4096, 64, 192), Panels(1, 0, 2, 4096, 64, 128))
+    assert isinstance(v, Panels) and v.place == 2
+    assert step.shared <= H200.shared
+
+
+def test_a_call_that_is_left_to_another_language_runs_there(
+    program: type[Program], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called = []
+    triton = languages.Language(("cuda",), lambda: None, lambda *what: lambda *given: called.append((what, given)))
+    monkeypatch.setitem(languages.LANGUAGES, "triton", triton)
+    kernel = bound("flash_attention_forward", 2, "bf16")
+    tensors = [torch.zeros(4, 70, 16, dtype=torch.bfloat16) for _ in range(5)]
+    for _ in range(2):
+        kernel(tensors, (4, 2, 70, 16, 0.25))
+    assert not program.values and len(called) == 2
+    (operation, implementation, dtype), (given, scalars) = called[0]
+    assert (operation.name, implementation.language, dtype) == ("flash_attention_forward", "triton", "bf16")
+    assert given is tensors and scalars == (4, 2, 70, 16, 0.25)
+
+
+class Encoder:
+    """The driver's two functions for kernels with tensor maps."""
+
+    def __init__(self, code: int = 0) -> None:
+        self.code = code
+        self.encoded: list[Any] = []
+        self.launched: list[Any] = []
+
+    def cuTensorMapEncodeTiled(self, place, *given):  # the driver's name
+        ctypes.memset(place, len(self.encoded) + 1, 128)
+        _, _, address, sizes, strides, box, *rest = given
+        self.encoded.append((place.value % 64, address.value, list(sizes), list(strides), list(box), rest[-3]))
+        return self.code
+
+    def cuLaunchKernel(self, function, *given):  # the driver's name
+        *sizes, shared, stream, pointers, _ = given
+        first = ctypes.string_at(pointers[0], 128)
+        numbers = [ctypes.c_int64.from_address(pointers[1]).value, ctypes.c_double.from_address(pointers[2]).value]
+        self.launched.append((function.value, sizes, shared, stream.value, first, numbers))
+        return self.code
+
+
+@pytest.fixture
+def encoder(monkeypatch: pytest.MonkeyPatch) -> Encoder:
+    made = Encoder()
+    monkeypatch.setattr(maps, "_driver", lambda: made)
+    maps.tensor_map.cache_clear()
+    return made
+
+
+def test_a_tensor_map_is_encoded_once_for_each_place(encoder: Encoder) -> None:
+    first = maps.tensor_map(4096, 6, 1000, 128, 64)
+    assert maps.tensor_map(4096, 6, 1000, 128, 64) is first
+    assert bytes(first) == b"\1" * 128
+    assert encoder.encoded == [(0, 4096, [128, 1000, 6], [256, 256_000], [64, 64, 1], 3)]
+    assert bytes(maps.tensor_map(8192, 6, 1000, 128, 64)) == b"\2" * 128
+
+
+def test_a_tensor_map_is_passed_by_value(encoder: Encoder) -> None:
+    panels = maps.tensor_map(4096, 1, 64, 64, 64)
+    maps.launch(7, (132, 1, 1), 384, 9000, 3, [panels, 5, 0.5])
+    assert encoder.launched == [(7, [132, 1, 1, 384, 1, 1], 9000, 3, b"\1" * 128, [5, 0.5])]
+
+
+def test_a_recorded_launch_with_panels_goes_to_the_driver(encoder: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tensor's address, as it is at this call, becomes a map; scratch memory and floats keep their places."""
+    step = Host(H200, 2, 2)
+    counter = step.scratch(1)
+    step.launch("f<T>", (3, 1, 1), 384, step.panels(Argument(0), 6, 1000, 128, 64), counter, Argument(1), shared=9000)
+    monkeypatch.setattr(binding, "cubin", lambda *what: SimpleNamespace(path=None, symbols={"f<T>": "f"}))
+    monkeypatch.setattr(binding, "_kernel", lambda *what: SimpleNamespace(ptr=7))
+    monkeypatch.setattr(binding, "_stream", lambda pointer: SimpleNamespace(ptr=3))
+    monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: 0, raising=False)
+    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda device: 0, raising=False)
+    launches = binding._CompiledLaunches(step, Path("f.cu"), "bf16", 0)
+    scratch = torch.zeros(4, dtype=torch.uint8)
+    launches._empty = lambda size: scratch[:size]
+    launches.run([4096, 0.5])
+    assert encoder.encoded == [(0, 4096, [128, 1000, 6], [256, 256_000], [64, 64, 1], 3)]
+    assert encoder.launched == [(7, [3, 1, 1, 384, 1, 1], 9000, 3, b"\1" * 128, [scratch.data_ptr(), 0.5])]
+
+
+def test_what_the_driver_refuses_is_a_sentence(encoder: Encoder) -> None:
+    encoder.code = 1
+    with pytest.raises(RunFailed, match="cannot describe a tensor to the copy engine: error 1"):
+        maps.tensor_map(4096, 1, 64, 64, 64)
+    with pytest.raises(RunFailed, match="could not launch a kernel: error 1"):
+        maps.launch(7, (1, 1, 1), 128, 0, 0, [maps.TensorMap(), 1, 1.0])
+
+
 def test_widths_follow_rows_and_addresses() -> None:
     host = Host(H200, 2, 2)
     assert host.width(768, Argument(0)) == 8
@@ -150,7 +268,7 @@ def test_rows_are_held_by_the_fewest_threads_and_blocks() -> None:
     one, two = host.shared_rows(20_000), host.shared_rows(50257)
     assert one is not None and one.blocks == 1
     assert two is not None and two.blocks == 2 and 2 * two.bytes < H200.shared
-    assert Host(Device("sm_80", 108, 163 << 10), 4, 1).shared_rows(50257) is None
+    assert Host(GpuLimits("sm_80", 108, 163 << 10), 4, 1).shared_rows(50257) is None
 
 
 def test_long_rows_of_rmsnorm_are_shared_by_a_cluster_where_it_suits_them() -> None:
@@ -158,7 +276,7 @@ def test_long_rows_of_rmsnorm_are_shared_by_a_cluster_where_it_suits_them() -> N
     fourth = next(i for i in operation.implementations if (i.language, i.version) == ("cuda", 4))
     function = binding.host_function(operation.source_path(fourth), fourth.symbol)
 
-    def first(N: int, C: int, item: int = 2, device: Device = H200, offset: int = 0) -> Any:
+    def first(N: int, C: int, item: int = 2, device: GpuLimits = H200, offset: int = 0) -> Any:
         return record(function, device, item, [offset] * 6, [N, C, 0]).steps[0]
 
     for C, item, blocks in ((2048, 2, 1), (8192, 2, 1), (16384, 2, 2), (32768, 2, 4), (65536, 4, 8)):
@@ -169,5 +287,5 @@ def test_long_rows_of_rmsnorm_are_shared_by_a_cluster_where_it_suits_them() -> N
     assert first(3, 16384).grid[0] == 6  # no cluster without rows
     for other in (first(4096, 768), first(4096, 5120), first(4096, 16384, offset=8), first(4096, 16388)):
         assert "_v4<" not in other.kernel
-    assert "_v4<" not in first(4096, 2048, device=Device("sm_80", 108, 163 << 10)).kernel
+    assert "_v4<" not in first(4096, 2048, device=GpuLimits("sm_80", 108, 163 << 10)).kernel
     assert not record(function, H200, 2, [0] * 6, [0, 2048, 0]).steps[0].kernel.startswith("rmsnorm_backward_v4")

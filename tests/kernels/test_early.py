@@ -11,29 +11,32 @@ from perfkit import kernels
 from perfkit.errors import RunFailed
 from perfkit.kernels import find
 from perfkit.kernels.checking import Inputs
-from perfkit.kernels.cuda import early
+from perfkit.kernels.cuda import dependent_launch
 from perfkit.kernels.cuda.binding import host_function
-from perfkit.kernels.cuda.host import Device, record
+from perfkit.kernels.cuda.host import GpuLimits, record
 
-H100 = Device("sm_90", 132, 232448)
+H100 = GpuLimits("sm_90", 132, 232448)
 
 
 def test_only_inside_a_block_that_allows_them() -> None:
-    assert not early.allowed()
+    assert not dependent_launch.allowed()
     with kernels.overlapping():
-        assert early.allowed()
+        assert dependent_launch.allowed()
         with kernels.overlapping(False):
-            assert not early.allowed()
-        assert early.allowed()
-    assert not early.allowed()
+            assert not dependent_launch.allowed()
+        assert dependent_launch.allowed()
+    assert not dependent_launch.allowed()
 
 
 def test_the_structures_are_the_drivers() -> None:
     """As cuda.h lays them out on 64-bit systems."""
-    assert ctypes.sizeof(early._Attribute) == 72
-    assert early._Attribute.value.offset == 8
-    assert ctypes.sizeof(early._Configuration) == 56
-    assert (early._Configuration.stream.offset, early._Configuration.attributes.offset) == (32, 40)
+    assert ctypes.sizeof(dependent_launch._Attribute) == 72
+    assert dependent_launch._Attribute.value.offset == 8
+    assert ctypes.sizeof(dependent_launch._Configuration) == 56
+    assert (dependent_launch._Configuration.stream.offset, dependent_launch._Configuration.attributes.offset) == (
+        32,
+        40,
+    )
 
 
 def test_what_is_launched(monkeypatch) -> None:
@@ -43,7 +46,7 @@ def test_what_is_launched(monkeypatch) -> None:
         code = 0
 
         def cuLaunchKernelEx(self, given, function, parameters, extra):  # the driver's name
-            found = ctypes.cast(given, ctypes.POINTER(early._Configuration)).contents
+            found = ctypes.cast(given, ctypes.POINTER(dependent_launch._Configuration)).contents
             seen["sizes"] = (*found.grid, *found.block, found.shared, found.stream, found.count)
             seen["attribute"] = (found.attributes[0].id, found.attributes[0].value.allowed)
             seen["function"] = function.value
@@ -53,14 +56,14 @@ def test_what_is_launched(monkeypatch) -> None:
             return self.code
 
     driver = Driver()
-    monkeypatch.setattr(early, "_driver", lambda: driver)
-    early.launch(77, (5, 2, 1), 128, 4096, 99, [2**40, 7, 0.5])
+    monkeypatch.setattr(dependent_launch, "_driver", lambda: driver)
+    dependent_launch.launch(77, (5, 2, 1), 128, 4096, 99, [2**40, 7, 0.5])
     assert seen == {
         "sizes": (5, 2, 1, 128, 1, 1, 4096, 99, 1), "attribute": (6, 1), "function": 77, "parameters": [2**40, 7, 0.5],
     }  # fmt: skip
     driver.code = 1
     with pytest.raises(RunFailed, match="could not launch a kernel early: error 1"):
-        early.launch(77, (5, 2, 1), 128, 4096, 99, [2**40, 7, 0.5])
+        dependent_launch.launch(77, (5, 2, 1), 128, 4096, 99, [2**40, 7, 0.5])
 
 
 @pytest.mark.parametrize("name", ["qkv", "attention", "sum", "swiglu", "head", "token"])

@@ -103,11 +103,13 @@ def test_what_compares_results_lets_mkl_choose_first(monkeypatch: pytest.MonkeyP
         raise Chosen
 
     monkeypatch.setattr(mkl, "choose_vector_functions", choose)
-    subject = setup.subjects("gelu_forward", "cpu", False, ())[0]
+    benchmark = setup.benchmarks("gelu_forward", "cpu", False, ())[0]
     settings = resolve_settings(find("gpt2"), preset="tiny")
     for compares in (
         lambda: kernels.check("gelu_forward", sizes={"N": 10}),
-        lambda: bench.bench(subject, subject.ways, [{"N": 10}], ["fp32"], bench.Options("cpu", seconds=1e-6, seed=7)),
+        lambda: bench.bench(
+            benchmark, benchmark.ways, [{"N": 10}], ["fp32"], bench.BenchOptions("cpu", seconds=1e-6, seed=7)
+        ),
         lambda: evaluate(settings, {"eager": "eager"}, 1),
     ):
         with pytest.raises(Chosen):

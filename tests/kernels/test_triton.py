@@ -22,8 +22,8 @@ import torch
 from perfkit.errors import RunFailed, Unavailable
 from perfkit.kernels import catalog, check, find, selection
 from perfkit.kernels.languages import LANGUAGES
-from perfkit.kernels.selection import Wanted
-from perfkit.kernels.triton import Launch, availability, binding, launch, row_tile, unavailable
+from perfkit.kernels.selection import WantedVersion
+from perfkit.kernels.triton import TritonLaunch, availability, binding, launch, row_tile, unavailable
 from tests.support.sweeps import rest
 
 OPERATIONS = [
@@ -238,10 +238,10 @@ def test_every_operation_is_there_and_every_swept_block_size_is_right(
 def test_the_interpreter_is_never_chosen_unless_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     operation = find("gelu_forward")
     with pytest.raises(Unavailable, match="no version in triton for fp32 on cpu"):
-        selection.choose(operation, "cpu", "fp32", Wanted(language="triton"))
+        selection.choose(operation, "cpu", "fp32", WantedVersion(language="triton"))
     monkeypatch.setenv("TRITON_INTERPRET", "1")
-    assert selection.choose(operation, "cpu", "fp32", Wanted()).language == "c"
-    assert selection.choose(operation, "cpu", "fp32", Wanted(language="triton")).language == "triton"
+    assert selection.choose(operation, "cpu", "fp32", WantedVersion()).language == "c"
+    assert selection.choose(operation, "cpu", "fp32", WantedVersion(language="triton")).language == "triton"
 
 
 def test_a_version_that_declares_to_be_the_fastest_runs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -249,11 +249,11 @@ def test_a_version_that_declares_to_be_the_fastest_runs(monkeypatch: pytest.Monk
         monkeypatch.setitem(LANGUAGES, language, replace(LANGUAGES[language], unavailable=lambda: None))
     operation = find("global_norm")
     choose = functools.partial(selection.choose, operation, "cuda")
-    assert choose("bf16", Wanted()).language == "triton"
-    assert choose("fp32", Wanted()).language == choose("bf16", Wanted(language="cuda")).language == "cuda"
-    assert choose("bf16", Wanted(version=1)).language == "cuda"
+    assert choose("bf16", WantedVersion()).language == "triton"
+    assert choose("fp32", WantedVersion()).language == choose("bf16", WantedVersion(language="cuda")).language == "cuda"
+    assert choose("bf16", WantedVersion(version=1)).language == "cuda"
     monkeypatch.setitem(LANGUAGES, "triton", replace(LANGUAGES["triton"], unavailable=lambda: "There is none."))
-    assert choose("bf16", Wanted()).language == "cuda"
+    assert choose("bf16", WantedVersion()).language == "cuda"
 
 
 def test_why_triton_cannot_run_is_said_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -295,7 +295,7 @@ def test_a_launch_gets_its_parameters_from_the_rule_unless_given() -> None:
     def kernel(x: torch.Tensor, n: int, eps: float, **meta: int) -> None:
         seen.append(meta)
 
-    assert isinstance(kernel, Launch)
+    assert isinstance(kernel, TritonLaunch)
     kernel(torch.ones(3), 3, 0.5, itemsize=2)
     kernel.using(BLOCK=16)(torch.ones(3), 3, 0.5, itemsize=2)
     assert seen == [{"BLOCK": 128, "num_warps": 4}, {"BLOCK": 16, "num_warps": 4}]
@@ -313,7 +313,7 @@ def test_what_tritons_compiler_says_is_told_in_a_sentence() -> None:
     def kernel(x: torch.Tensor, y: torch.Tensor, n: int, **meta: int) -> None:
         raise CompilationError("at 8:12:\n    y = load(x)\n        ^\nNameError('load is not defined')")
 
-    bound = binding.BoundKernel(find("gelu_forward"), Launch(kernel, lambda n, itemsize: {}), "bf16")
+    bound = binding.BoundTritonKernel(find("gelu_forward"), TritonLaunch(kernel, lambda n, itemsize: {}), "bf16")
     sentence = r"could not run perfkit::gelu_forward in bf16: at 8:12: NameError\('load is not defined'\)\. Correct"
     with pytest.raises(RunFailed, match=sentence):
         bound([torch.ones(3), torch.ones(3)], (3,))

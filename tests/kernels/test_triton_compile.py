@@ -12,7 +12,7 @@ import pytest
 from perfkit.errors import Unavailable
 from perfkit.kernels import catalog, find
 from perfkit.kernels.checking import Inputs
-from perfkit.kernels.triton.offline import Compiled, compiled
+from perfkit.kernels.triton.offline import CompiledTriton, compiled
 
 # Rows reduced, atomic sums, matrix products, a library function: what Triton's compiler may refuse or spill on.
 A_FEW = {"adamw_step", "encoder_backward", "flash_attention_backward", "gelu_backward", "layernorm_forward"}
@@ -34,14 +34,14 @@ def compiler() -> Iterator[None]:
         yield
 
 
-def kernels(name: str, dtype: str, capability: int, **sizes: int) -> list[Compiled]:
+def kernels(name: str, dtype: str, capability: int, **sizes: int) -> list[CompiledTriton]:
     operation = find(name)
     (implementation,) = [i for i in operation.implementations if i.language == "triton"]
     arguments = operation.inputs(Inputs(dtype, 1), **(sizes or operation.cases[-1]))
     return compiled(operation, implementation, dtype, arguments, capability)
 
 
-def fits(kernel: Compiled) -> None:
+def fits(kernel: CompiledTriton) -> None:
     used = kernel.resources
     assert kernel.shared <= SHARED, kernel.name
     assert used.registers * 32 * kernel.warps <= REGISTERS, (kernel.name, used)

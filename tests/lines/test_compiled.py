@@ -14,7 +14,7 @@ from perfkit.capture.agent.order import Order
 from perfkit.columns import Coded
 from perfkit.inductor.sources import source_of
 from perfkit.readers.kineto.lines.compiled import frames_of_rows
-from perfkit.readers.kineto.lines.stacks import Frame
+from perfkit.readers.kineto.lines.stacks import SourceFrame
 from perfkit.readers.kineto.trace import read_trace
 from tests.support.lines.traces import at
 from tests.support.programs.captured import capture
@@ -44,15 +44,15 @@ def test_the_users_innermost_frame_comes_first() -> None:
 
 
 def test_rows_of_compiled_code_have_the_models_line_where_it_is_the_users() -> None:
-    frames = [Frame("train.py", 5, "<module>", True), Frame("model.py", 8, "forward", True)]
+    frames = [SourceFrame("train.py", 5, "<module>", True), SourceFrame("model.py", 8, "forward", True)]
     events = np.array([0, 0, -1, 0, -1])  # all launched from line 5, or by nothing that is known
     lined: Any = SimpleNamespace(frames=frames, frame=np.array([0]), library=np.array([-1]))
     library = "/v/lib/python3.12/site-packages/a/b.py|3|forward"
     sources = Coded(["model.py|8|forward", "model.py|9|forward", library], np.array([0, 1, 1, 2, 2]))
     assert frames_of_rows(lined, events, sources).tolist() == [1, 2, 2, 0, 3]
     assert lined.frames[2:] == [
-        Frame("model.py", 9, "forward", True),
-        Frame(library[: -len("|3|forward")], 3, "forward", True),
+        SourceFrame("model.py", 9, "forward", True),
+        SourceFrame(library[: -len("|3|forward")], 3, "forward", True),
     ]
     assert frames_of_rows(lined, events, None).tolist() == [0, 0, -1, 0, -1]
 

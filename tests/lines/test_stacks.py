@@ -10,7 +10,7 @@ import pytest
 from perfkit.analysis import source_lines
 from perfkit.capture.agent.lines import line_tracer
 from perfkit.readers.kineto.lines import calls
-from perfkit.readers.kineto.lines.stacks import Frame, _innermost, is_library
+from perfkit.readers.kineto.lines.stacks import SourceFrame, _innermost, is_library
 from perfkit.readers.kineto.trace import read_trace
 from tests.support.lines.stacks import augment, record
 from tests.support.readers.traces import event, mark, op, write
@@ -91,7 +91,7 @@ def test_the_innermost_frame_of_the_user_in_a_call_stack():
         "train.py(3): <module>",
     ]
     assert _innermost(stack) == (
-        Frame("train.py", 7, "forward", False), Frame("torch/nn/modules/linear.py", 130, "forward", False),
+        SourceFrame("train.py", 7, "forward", False), SourceFrame("torch/nn/modules/linear.py", 130, "forward", False),
     )  # fmt: skip
     assert _innermost(["", "damaged("]) == (None, None)
 

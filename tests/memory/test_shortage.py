@@ -42,7 +42,8 @@ def _failed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> torch.nn.Linear:
     plain = allocator.snapshot()
     address, size = min((a, s) for a, (s, _, _) in allocator.live.items())
     monkeypatch.setattr(
-        "perfkit.capture.agent.tracing.held.place", lambda one: (address, size) if one is model.weight else None
+        "perfkit.capture.agent.tracing.owned_tensors.place",
+        lambda one: (address, size) if one is model.weight else None,
     )
     monkeypatch.setattr(torch.cuda.memory, "_snapshot", lambda: plain)
     shortage = Shortage(folder, models)

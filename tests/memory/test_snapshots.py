@@ -14,7 +14,7 @@ import pytest
 from perfkit.memory.analyse import EXCEEDS, NO_EVENTS, NO_STACKS, analyse
 from perfkit.memory.lifetimes import allocations
 from perfkit.memory.phases import line_of
-from perfkit.memory.records import Frame
+from perfkit.memory.records import StackFrame
 from perfkit.memory.results import DeviceMemory, Moment
 from perfkit.readers.snapshot.read import read_snapshot
 from tests.support.allocator import ACTIVATIONS, BUILD, FIRST, KIB, SECOND, STEP, Allocator, frames, training
@@ -293,19 +293,19 @@ def test_other_files_say_what_they_are(run_cli: Any, tmp_path: Path) -> None:
 def test_the_line_is_the_programs_own() -> None:
     """Wrappers of `perfkit capture` and PyTorch's modules lie between an allocation and the program's line."""
     stack = (
-        Frame("/env/lib/python3.12/site-packages/torch/nn/functional.py", 2, "linear"),
-        Frame("/home/me/perfkit/perfkit/programs/wrappers.py", 165, "__call__"),  # of an earlier perfkit
-        Frame("/home/me/perfkit/perfkit/capture/agent/wrappers.py", 165, "__call__"),
-        Frame("/home/me/llama.py", 22, "forward"),
+        StackFrame("/env/lib/python3.12/site-packages/torch/nn/functional.py", 2, "linear"),
+        StackFrame("/home/me/perfkit/perfkit/programs/wrappers.py", 165, "__call__"),  # of an earlier perfkit
+        StackFrame("/home/me/perfkit/perfkit/capture/agent/wrappers.py", 165, "__call__"),
+        StackFrame("/home/me/llama.py", 22, "forward"),
     )
     assert line_of(stack) == stack[3]
     assert line_of(stack[:1]) == stack[0]
     windows = (
-        Frame(
+        StackFrame(
             "C:/Users/me/AppData/Local/Programs/Python/Python310/Lib/site-packages/torch/nn/functional.py", 2, "linear"
         ),
-        Frame("C:/Users/me/AppData/Local/Programs/Python/Python310/Lib/contextlib.py", 79, "inner"),
-        Frame("D:/me/Torch/lib/llama.py", 22, "forward"),
+        StackFrame("C:/Users/me/AppData/Local/Programs/Python/Python310/Lib/contextlib.py", 79, "inner"),
+        StackFrame("D:/me/Torch/lib/llama.py", 22, "forward"),
     )
     assert line_of(windows) == windows[2]
 

@@ -10,10 +10,10 @@ import pytest
 
 from perfkit.cli import main
 from perfkit.errors import InputError
-from perfkit.ranks import members as members_of
+from perfkit.ranks import rank_table as members_of
 from perfkit.ranks.analyse import of_job
-from perfkit.ranks.job import together
-from perfkit.ranks.members import of_table
+from perfkit.ranks.rank_group import together
+from perfkit.ranks.rank_table import of_table
 from perfkit.readers import read
 from perfkit.run_folder import KERNELS, BackendRun, Manifest, Settings, WorkloadFacts, read_manifest, write_manifest
 from tests.support.readers.traces import mark, op, write

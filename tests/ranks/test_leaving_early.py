@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from perfkit.ranks.analyse import of_job
-from perfkit.ranks.job import Job, together
-from perfkit.ranks.members import of_table
+from perfkit.ranks.rank_group import RankGroup, together
+from perfkit.ranks.rank_table import of_table
 from perfkit.readers import read
 from tests.support.readers.traces import Event, mark, op, write
 
@@ -18,7 +18,7 @@ GROUP = {"pg_name": "0", "pg_desc": "default_pg", "backend_config": "cpu:gloo", 
 SHAPE = {"Input Dims": [[1024]], "Input type": ["float"]}
 
 
-def job(folder: Path, *ranks: list[tuple[str, float, float, int]]) -> Job:
+def job(folder: Path, *ranks: list[tuple[str, float, float, int]]) -> RankGroup:
     """Ranks whose steps hold ranges of gloo: name, start and end in µs, and thread."""
     members = []
     for rank, ranges in enumerate(ranks):

@@ -8,7 +8,7 @@ import pytest
 
 from perfkit.ranks import naming
 from perfkit.ranks.analyse import analyse, of_job
-from perfkit.ranks.job import together
+from perfkit.ranks.rank_group import together
 from perfkit.render import page
 from perfkit.render.cells import table, words
 from perfkit.render.pages import ranks as ranks_page

@@ -11,12 +11,12 @@ import pytest
 
 from perfkit.errors import InputError
 from perfkit.ranks.analyse import analyse
-from perfkit.ranks.members import Member
+from perfkit.ranks.rank_table import RankTable
 from tests.ranks.test_stragglers import DELAYED, EARLY, with_buckets
 from tests.support.ranks.simulated import job
 
 
-def mutated(member: Member, dice: random.Random) -> Member:
+def mutated(member: RankTable, dice: random.Random) -> RankTable:
     """The member without some rows, durations, streams, groups or steps, or without one kind of rows."""
     frame = member.frame.astype({"stream": object})
     for _ in range(dice.randrange(5)):

@@ -10,7 +10,7 @@ import pytest
 from perfkit import readers
 from perfkit.cli import main
 from perfkit.errors import InputError
-from perfkit.ranks import members
+from perfkit.ranks import rank_table
 from perfkit.ranks.analyse import analyse
 from perfkit.readers import collective_names, several
 from tests.support.ranks.as_nsys import written
@@ -34,7 +34,7 @@ def exports(folder, tmp_path_factory):
 
 
 def member(path):
-    return members.of_table(readers.read(path))
+    return rank_table.of_table(readers.read(path))
 
 
 @pytest.mark.parametrize("kind", ["ddp", "fsdp"])

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from perfkit.ranks.analyse import analyse
-from perfkit.ranks.members import of_table
+from perfkit.ranks.rank_table import of_table
 from perfkit.readers import read
 from tests.support.readers.traces import mark, op, write
 

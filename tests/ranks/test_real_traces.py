@@ -12,8 +12,8 @@ import pytest
 
 from perfkit import readers
 from perfkit.errors import InputError
-from perfkit.hardware.collectives.results import Point, Sweep
-from perfkit.ranks import clocks, matching, members, parts
+from perfkit.hardware.collectives.results import CollectiveSweep, SizeTime
+from perfkit.ranks import clocks, matching, parts, rank_table
 from perfkit.ranks.analyse import analyse
 from perfkit.render import page
 from perfkit.render.pages import ranks as ranks_page
@@ -27,7 +27,7 @@ def folder(samples):
 @pytest.fixture(scope="module")
 def pairs(folder):
     return {
-        kind: [members.of_table(readers.read(folder / f"{kind}.rank{r}.json.gz")) for r in (0, 1)]
+        kind: [rank_table.of_table(readers.read(folder / f"{kind}.rank{r}.json.gz")) for r in (0, 1)]
         for kind in ("ddp", "fsdp")
     }
 
@@ -82,8 +82,8 @@ def test_the_bandwidth_of_the_large_all_reduce_is_that_of_a_sweep(pairs):
 def test_collectives_are_held_against_a_sweep_by_the_size_of_their_message(pairs):
     """The sweep that was measured along with the traces, as `perfkit ceilings --ranks 2` keeps it."""
     measured = {1: 11.9e9, 4: 61e9, 16: 169e9, 64: 264e9, 256: 299e9}  # MiB: bus bandwidth, that of two ranks
-    points = [Point(bytes=s * 2.0**20, seconds=s * 2**20 / rate, calls=20) for s, rate in measured.items()]
-    sweep = Sweep(operation="all_reduce", ranks=2, carrier="nccl", measured_at="", points=points)
+    points = [SizeTime(bytes=s * 2.0**20, seconds=s * 2**20 / rate, calls=20) for s, rate in measured.items()]
+    sweep = CollectiveSweep(operation="all_reduce", ranks=2, carrier="nccl", measured_at="", points=points)
     other = msgspec.structs.replace(sweep, ranks=4)
     found = analyse(pairs["ddp"], roofs=[other, sweep])
     large = max(found.collectives, key=lambda c: c.message_bytes)
@@ -116,7 +116,7 @@ def shift(trace):
 
 
 def test_another_clock_changes_no_verdict(pairs, folder, tmp_path):
-    other = members.of_table(readers.read(changed(folder, tmp_path, "shifted", shift)))
+    other = rank_table.of_table(readers.read(changed(folder, tmp_path, "shifted", shift)))
     usual, found = analyse(pairs["ddp"]), analyse([pairs["ddp"][0], other])
     assert [s.rank for s in found.stragglers] == [0] and found.stragglers[0].causes[0].kind == "host"
     assert found.stragglers[0].late_ns.value == pytest.approx(usual.stragglers[0].late_ns.value, rel=0.01)
@@ -125,7 +125,7 @@ def test_another_clock_changes_no_verdict(pairs, folder, tmp_path):
 
 def test_a_drift_is_found_where_there_is_one(pairs):
     first = pairs["ddp"][0]
-    other = members.Member(1, 2, "other", first.frame.copy(), first.facts)
+    other = rank_table.RankTable(1, 2, "other", first.frame.copy(), first.facts)
     other.frame["start_ns"] = other.frame["start_ns"] * (1 + 500e-6) + 2e6
     matched, _ = matching.match([first, other])
     found = clocks.align([first, other], matched)[1]
@@ -136,11 +136,11 @@ def test_a_drift_is_found_where_there_is_one(pairs):
 
 def test_ranks_that_do_not_belong_together_are_left_out_with_a_sentence(pairs):
     first, second = pairs["ddp"]
-    alien = members.Member(3, 8, "alien", second.frame, second.facts)
+    alien = rank_table.RankTable(3, 8, "alien", second.frame, second.facts)
     report = analyse([first, second, second, alien])
     said = " ".join(report.problems)
     assert "is of rank 1, as" in said and "of a job of 8 ranks" in said and len(report.parts) == 2
-    wide = [members.Member(m.rank, 4, m.path, m.frame, m.facts) for m in pairs["ddp"]]
+    wide = [rank_table.RankTable(m.rank, 4, m.path, m.frame, m.facts) for m in pairs["ddp"]]
     assert "2 of 4 ranks are not here (2, 3)" in " ".join(analyse(wide).problems)
     with pytest.raises(InputError, match="not two ranks of one job"):
         analyse([first, first])
@@ -149,21 +149,21 @@ def test_ranks_that_do_not_belong_together_are_left_out_with_a_sentence(pairs):
 def test_different_steps_are_cut_to_the_shared_ones_or_refused(pairs):
     first, second = pairs["ddp"]
     later = {**second.facts, "step_names": ["ProfilerStep#3", "ProfilerStep#4", "ProfilerStep#5"]}
-    report = analyse([first, members.Member(1, 2, "later", second.frame, later)])
+    report = analyse([first, rank_table.RankTable(1, 2, "later", second.frame, later)])
     assert report.steps == 2 and "the 2 that all of them have" in " ".join(report.problems)
     never = {**second.facts, "step_names": ["ProfilerStep#7", "ProfilerStep#8", "ProfilerStep#9"]}
-    report = analyse([first, members.Member(1, 2, "never", second.frame, never)])
+    report = analyse([first, rank_table.RankTable(1, 2, "never", second.frame, never)])
     assert report.steps == 3 and "they are the same by the clocks" in " ".join(report.problems)
     never = {**never, "origin_ns": second.facts["origin_ns"] + 10**12}
     with pytest.raises(InputError, match="rank 0 ProfilerStep#2 to ProfilerStep#4; rank 1 ProfilerStep#7"):
-        analyse([first, members.Member(1, 2, "never", second.frame, never)])
+        analyse([first, rank_table.RankTable(1, 2, "never", second.frame, never)])
 
 
 def test_a_collective_that_one_rank_lacks_ends_the_matching_of_its_step(pairs):
     first, second = pairs["ddp"]
     missing = second.frame.index[second.is_collective & (second.step == 1)][3]
     report = analyse(
-        [first, members.Member(1, 2, "cut", second.frame.drop(missing).reset_index(drop=True), second.facts)]
+        [first, rank_table.RankTable(1, 2, "cut", second.frame.drop(missing).reset_index(drop=True), second.facts)]
     )
     assert any(p.startswith("Step 1: the ranks of default_pg [0, 1] do not have the same") for p in report.problems)
 
@@ -184,7 +184,7 @@ def test_report_reads_a_folder_of_ranks_and_says_which_cannot_be_read(run_cli, f
 def test_what_a_profiler_delays_is_no_straggler():
     """A healthy job on two H100: in one step CUPTI worked for 3.1 ms on rank 0; there are hiccups too."""
     fixtures = Path(__file__).parents[1] / "fixtures" / "kineto" / "ranks"
-    pair = [members.of_table(readers.read(fixtures / f"healthy-h100.rank{r}.json.gz")) for r in (0, 1)]
+    pair = [rank_table.of_table(readers.read(fixtures / f"healthy-h100.rank{r}.json.gz")) for r in (0, 1)]
     own = [round(one["profiler_ns"] / 1e6, 1) for one in pair[0].facts["per_step"]]
     assert own == [3.1, *[0.0] * 8]
     report = analyse(pair)

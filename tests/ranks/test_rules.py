@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from perfkit import readers
-from perfkit.hardware.collectives.results import Point, Sweep
-from perfkit.ranks import members
+from perfkit.hardware.collectives.results import CollectiveSweep, SizeTime
+from perfkit.ranks import rank_table
 from perfkit.ranks.analyse import analyse
 from perfkit.ranks.rules import RULES
 from perfkit.render import page
@@ -51,8 +51,8 @@ def queued(one_queue):
 
 def at(rate, ranks=2):
     """A sweep that reaches `rate` bytes/s at every size."""
-    points = [Point(bytes=size, seconds=size / rate, calls=20) for size in (MiB, 64 * MiB, 512 * MiB)]
-    return [Sweep(operation="all_reduce", ranks=ranks, carrier="nccl", measured_at="", points=points)]
+    points = [SizeTime(bytes=size, seconds=size / rate, calls=20) for size in (MiB, 64 * MiB, 512 * MiB)]
+    return [CollectiveSweep(operation="all_reduce", ranks=ranks, carrier="nccl", measured_at="", points=points)]
 
 
 SLOW = [compute(0, 500), talk(500, 1000, dtype="bf16", size=64 * MiB)]  # 67 GB/s
@@ -120,8 +120,8 @@ def test_the_environment_of_the_run_tells_of_one_queue():
 def test_small_messages_of_a_measured_link_are_those_below_half_of_its_best():
     """8 MiB are small where 64 MiB go four times as fast, and not where they are as fast."""
     kernels = [compute(0, 600), *(talk(600 + 100 * i, 100, dtype="bf16", size=8 * MiB) for i in range(4))]
-    points = [Point(bytes=8 * MiB, seconds=100e-6, calls=20), Point(bytes=64 * MiB, seconds=200e-6, calls=20)]
-    sweep = Sweep(operation="all_reduce", ranks=2, carrier="nccl", measured_at="", points=points)
+    points = [SizeTime(bytes=8 * MiB, seconds=100e-6, calls=20), SizeTime(bytes=64 * MiB, seconds=200e-6, calls=20)]
+    sweep = CollectiveSweep(operation="all_reduce", ranks=2, carrier="nccl", measured_at="", points=points)
     one = found(analyse(job(kernels, 1000), roofs=[sweep]))["small-buckets"]
     joined = 2 * sweep.seconds(16 * MiB) * 1e6  # two buckets of 16 MiB
     assert one.saving_ns == pytest.approx((400 - joined) * 1e3, rel=0.01)
@@ -168,10 +168,10 @@ def test_small_messages_of_links_that_nobody_knows_are_held_against_the_larger_o
 
 def test_slow_links_are_held_against_the_roof_of_each_size():
     points = [
-        Point(bytes=32 * MiB, seconds=32 * MiB / 100e9, calls=9),
-        Point(bytes=512 * MiB, seconds=512 * MiB / 400e9, calls=9),
+        SizeTime(bytes=32 * MiB, seconds=32 * MiB / 100e9, calls=9),
+        SizeTime(bytes=512 * MiB, seconds=512 * MiB / 400e9, calls=9),
     ]
-    sweep = Sweep(operation="all_reduce", ranks=2, carrier="nccl", measured_at="", points=points)
+    sweep = CollectiveSweep(operation="all_reduce", ranks=2, carrier="nccl", measured_at="", points=points)
     kernels = [
         compute(0, 500),
         talk(500, 671, dtype="bf16", size=32 * MiB),
@@ -192,7 +192,7 @@ def test_slow_links_are_held_against_the_roof_of_each_size():
 )
 def test_real_ranks_have_these_findings_and_no_others(samples, kind, expected, late):
     folder = samples / "kineto" / "ranks"
-    ranks = [members.of_table(readers.read(folder / f"{kind}.rank{r}.json.gz")) for r in (0, 1)]
+    ranks = [rank_table.of_table(readers.read(folder / f"{kind}.rank{r}.json.gz")) for r in (0, 1)]
     report = analyse(ranks)
     assert found(report).keys() == expected
     saved = {what.name: what.saves_ns for what in report.what_ifs}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from perfkit import readers
-from perfkit.ranks import members
+from perfkit.ranks import rank_table
 from perfkit.ranks.analyse import analyse
 from perfkit.ranks.results import EQUAL_RANKS
 from tests.support.ranks import simulated
@@ -113,7 +113,7 @@ def test_causes_that_are_known_over_all_steps_say_so_where_a_rank_is_late_in_som
 @pytest.mark.parametrize("kind", ["ddp", "fsdp"])
 def test_no_step_of_real_ranks_gets_shorter_than_their_work(samples, kind):
     folder = samples / "kineto" / "ranks"
-    report = analyse([members.of_table(readers.read(folder / f"{kind}.rank{r}.json.gz")) for r in (0, 1)])
+    report = analyse([rank_table.of_table(readers.read(folder / f"{kind}.rank{r}.json.gz")) for r in (0, 1)])
     # Of the late rank: no collective waits next to its kernels. Rank 1 waits, and its kernels take longer.
     work = report.parts[0].compute_ns + report.parts[0].exposed_ns
     slowed = report.parts[1].compute_ns - report.parts[0].compute_ns

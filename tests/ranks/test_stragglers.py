@@ -7,7 +7,7 @@ import pytest
 
 from perfkit.ranks import causes
 from perfkit.ranks.analyse import analyse
-from perfkit.ranks.members import Member
+from perfkit.ranks.rank_table import RankTable
 from tests.support.ranks import streams
 from tests.support.ranks.simulated import KERNEL_NS, LAYERS, job
 
@@ -213,7 +213,7 @@ def test_a_collective_whose_duration_no_trace_has_says_nothing():
 def test_a_step_without_a_common_collective_says_nothing_of_lateness():
     first, second = with_buckets(EARLY, DELAYED)
     rows = first.frame[~(first.is_collective & (first.step == 1))].reset_index(drop=True)
-    report = analyse([Member(first.rank, first.world_size, first.path, rows, first.facts), second])
+    report = analyse([RankTable(first.rank, first.world_size, first.path, rows, first.facts), second])
     (found,) = report.stragglers
     assert (found.rank, found.late_steps, found.late_ns.value) == (1, 3, pytest.approx(30e6))
     saved = {one.name: one.saves_ns for one in report.what_ifs}

@@ -10,10 +10,10 @@ import pytest
 
 from perfkit import readers
 from perfkit.cli import main
-from perfkit.ranks import members
+from perfkit.ranks import rank_table
 from perfkit.ranks.analyse import of_job
 from perfkit.ranks.drawing import draw
-from perfkit.ranks.job import together
+from perfkit.ranks.rank_group import together
 from perfkit.render.pages import ranks as ranks_page
 from perfkit.table import KernelTable
 from tests.support.ranks import simulated
@@ -26,7 +26,7 @@ def files(samples):
 
 @pytest.fixture(scope="module")
 def job(files):
-    return together([members.of_table(readers.read(file)) for file in files])
+    return together([rank_table.of_table(readers.read(file)) for file in files])
 
 
 @pytest.fixture(scope="module")

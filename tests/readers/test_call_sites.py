@@ -11,14 +11,14 @@ from perfkit.readers.kineto.trace import read_trace
 from perfkit.run_folder import DeclaredKernel
 from perfkit.table import KernelTable
 from perfkit.tree import shares
-from perfkit.tree.shares import CallSite, Member, Work
+from perfkit.tree.shares import CallSite, OperatorShare, Work
 from tests.support.readers.traces import LAYERS, Event, event, mark, node, op, write
 
 GELU = "graph_0_cpp_fused_gelu_0"
 
 
 def site(name: str, *served: tuple[str, str, float], line: int = 0) -> CallSite:
-    return CallSite(name, line, tuple(Member("", *s) for s in served))
+    return CallSite(name, line, tuple(OperatorShare("", *s) for s in served))
 
 
 def layer(i: int) -> list[CallSite]:

@@ -16,7 +16,7 @@ from perfkit.analysis.report.analyse import analyse_any
 from perfkit.errors import InputError
 from perfkit.readers import read
 from perfkit.readers.ncu import container, plausible
-from perfkit.readers.ncu.results import Result
+from perfkit.readers.ncu.results import NcuResult
 from perfkit.render import html, terminal
 from perfkit.table import KernelTable
 from tests.support.packed import ncu_file
@@ -111,7 +111,7 @@ def test_hostile_names_are_harmless_in_every_output(tmp_path: Path, name: str) -
 )  # fmt: skip
 def test_values_that_cannot_be_are_named(values: dict[str, float], why: str) -> None:
     plain = result(launch__grid_dim_z=1.0)
-    doubtful = Result(name="k", function="k", values={**plain.values, **values})
+    doubtful = NcuResult(name="k", function="k", values={**plain.values, **values})
     assert not any(why in said for said in plausible.doubts([plain]))
     assert any(why in said for said in plausible.doubts([doubtful]))
 
@@ -122,9 +122,9 @@ def test_any_value_can_be_doubted(value: float) -> None:
     names = [name for name, stored in plain.values.items() if isinstance(stored, float)]
     assert names
     for name in names:
-        said = plausible.doubts([result(), Result(name="k", function="k", values={**plain.values, name: value})])
+        said = plausible.doubts([result(), NcuResult(name="k", function="k", values={**plain.values, name: value})])
         assert all(isinstance(text, str) and text for text in said)
-    assert plausible.doubts([Result(name="k", function="k", values=dict.fromkeys(names, value))])
+    assert plausible.doubts([NcuResult(name="k", function="k", values=dict.fromkeys(names, value))])
 
 
 def test_many_doubts_are_counted() -> None:

@@ -11,7 +11,7 @@ import pytest
 from perfkit.analysis.report.analyse import analyse_table
 from perfkit.analysis.roofline.roof import StoredCeilings, judge
 from perfkit.readers.ncu import metrics, missing, roofs, rules, traffic, work
-from perfkit.readers.ncu.results import Result, Rule, to_base
+from perfkit.readers.ncu.results import NcuResult, NcuRule, to_base
 from perfkit.readers.ncu.rows import make_table
 from perfkit.table import KernelTable
 from tests.support.readers.ncu_reports import FP, HOPPER, result, with_values
@@ -20,7 +20,7 @@ FP32 = {FP.format("fadd"): 2.0, FP.format("fmul"): 1.0, FP.format("ffma"): 3.0}
 TENSOR = "sm__ops_path_tensor_{}.sum"
 
 
-def table(*results: Result) -> KernelTable:
+def table(*results: NcuResult) -> KernelTable:
     return make_table(list(results), Path("a.ncu-rep"), "ncu-report", [])
 
 
@@ -149,7 +149,7 @@ def test_missing_data_names_the_option() -> None:
 def test_markup_of_rules_is_removed() -> None:
     text = "See the @url:Kernel Guide:https://x.y/a#b@ and @section:WarpState:Warp State@.\x1b[31m\n Mail a@b."
     assert rules.clean(text) == "See the Kernel Guide and Warp State.[31m Mail a@b."
-    assert rules.as_facts([Rule(name="R", message="m", kind=2, speedup=5.0, scope=1)])[0]["scope"] == "local"
+    assert rules.as_facts([NcuRule(name="R", message="m", kind=2, speedup=5.0, scope=1)])[0]["scope"] == "local"
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from perfkit.analysis.report.analyse import analyse_table
-from perfkit.analysis.roofline.withheld import UNCOUNTED
+from perfkit.analysis.roofline.excluded import UNCOUNTED
 from perfkit.readers import read
 from perfkit.table import KernelTable
 from tests.support.packed import ncu_file

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from perfkit.instructions.results import FILLED, Course
+from perfkit.instructions.results import FILLED, CounterCourse
 from perfkit.render.pages import code as rendered
 from tests.instructions.test_code import strided
 from tests.render.conftest import OpenPage
@@ -26,8 +26,8 @@ def page(open_page: OpenPage, tmp_path: Path) -> Iterator[Page]:
     code.name = "f<img src=x onerror=alert(1)>"
     at = [100.0 * i for i in range(1, 10)]
     code.courses = [
-        Course(name=FILLED, unit="cycle", interval_ns=100.0, at_ns=at, values=[900.0] * 4 + [90.0] * 5),
-        Course(name="device memory", unit="%", interval_ns=100.0, at_ns=at, values=[40.0] * 8 + [0.0]),
+        CounterCourse(name=FILLED, unit="cycle", interval_ns=100.0, at_ns=at, values=[900.0] * 4 + [90.0] * 5),
+        CounterCourse(name="device memory", unit="%", interval_ns=100.0, at_ns=at, values=[40.0] * 8 + [0.0]),
     ]
     path = tmp_path / "code.html"
     path.write_text(rendered.render_html("f.ncu-rep", [code]), encoding="utf-8")

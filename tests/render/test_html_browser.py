@@ -13,7 +13,7 @@ from perfkit.analysis.report.analyse import analyse_any
 from perfkit.analysis.results import Report
 from perfkit.cli.parts import reported
 from perfkit.readers import read
-from perfkit.readers.kineto.memory import Allocations, BackendMemory
+from perfkit.readers.kineto.memory import AllocatorBytes, BackendMemory
 from perfkit.render import html, views
 from perfkit.render.cells import figures
 from tests.analysis import test_fused, test_fusion
@@ -210,7 +210,7 @@ def test_operators_differences_and_memory_are_in_the_file(open_page: OpenPage, t
 def _with_answers(report: Report, path: Path) -> Path:
     names = [b.name for b in report.backends]
     memory = [
-        BackendMemory(name=name, devices=[Allocations(
+        BackendMemory(name=name, devices=[AllocatorBytes(
             device="cpu", events=2, time_ns=[0.0, 5e3], allocated=[8192.0, 0.0], reserved=[], peak_allocated=8192.0,
             peak_reserved=None, last_allocated=0.0,
         )])

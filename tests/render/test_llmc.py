@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from perfkit.analysis.llmc_style import Settings, summarize
+from perfkit.analysis.llmc_style import LlmcStyle, summarize
 from perfkit.render.pages import llmc
 from tests.analysis.test_llmc_style import STEP, step
 from tests.support.render.sample import HOSTILE
@@ -42,7 +42,7 @@ def test_digits() -> None:
 
 
 def test_layers_and_names_of_passes() -> None:
-    settings = Settings(layers=48, names=(("fwd", "forward"), ("init", "copies")))
+    settings = LlmcStyle(layers=48, names=(("fwd", "forward"), ("init", "copies")))
     text = llmc.render(summarize(step(), settings), settings)
     assert "forward×48" in text and "copies×0" in text and "cls×1" in text
     assert "of 48 layers" in text and "  forward " in text

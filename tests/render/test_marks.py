@@ -12,7 +12,7 @@ import pytest
 from perfkit.analysis.report.analyse import analyse_table
 from perfkit.analysis.results import Group, Report
 from perfkit.render import csv, html, json, markdown, run, tables, terminal
-from perfkit.render.marks import efficiencies, notes
+from perfkit.render.efficiencies import efficiencies, notes
 from tests.support.analysis import examples
 from tests.support.render import sample
 

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from perfkit.bench.results import Bench, Error, Point, Roof, Row, Scaling, Timing
+from perfkit.bench.results import Bench, BenchPoint, BenchRow, Error, Roof, Scaling, Timing
 from perfkit.render import page, textplot
 from perfkit.render.pages import bench as rendered
 from perfkit.render.pages.figures import Figure, Series
@@ -18,26 +18,26 @@ def timing(ns: float, bytes_: float, roof: float) -> Timing:
     return Timing(ns=interval, samples=[ns] * 30, bandwidth=bytes_ / ns * 1e9, flop_rate=1e9, efficiency=roof / ns)
 
 
-def point(size: int) -> Point:
+def point(size: int) -> BenchPoint:
     moved = 8.0 * size
     roofs = {
         "warm": Roof(ns=size * 0.05, bound="memory", ceiling="triad, 1 MiB working set (fits L2)"),
         "cold": Roof(ns=size * 0.4, bound="memory", ceiling="copy, 512 MiB working set (main memory)"),
     }
-    own = Row(
+    own = BenchRow(
         way="pytorch", text="PyTorch's own operator", errors=[Error("y", 7e-8, 4e-5)],
         warm=timing(size * 0.12, moved, size * 0.05), cold=timing(size * 0.7, moved, size * 0.4),
     )  # fmt: skip
-    fast = Row(
+    fast = BenchRow(
         way="c:2", text="threads, vectors", errors=[Error("y", 2e-7, 1e-5)],
         warm=timing(size * 0.06, moved, size * 0.05), cold=timing(size * 0.5, moved, size * 0.4),
         speedup=Estimate(2.0, 1.9, 2.1, 30),
     )  # fmt: skip
-    wrong = Row(
+    wrong = BenchRow(
         way="triton:1", text="blocks", parameters={"BLOCK": 512}, status="wrong", errors=[Error("y", None, 1e-5)],
         reason="y: error not a number, or infinite, allowed 1e-05",
     )  # fmt: skip
-    return Point(
+    return BenchPoint(
         sizes={"N": size}, dtype="fp32", bytes=moved, flop={"vector_fp32": 9.0 * size}, roofs=roofs,
         rows=[own, fast, wrong],
     )  # fmt: skip

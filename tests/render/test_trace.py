@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import perfkit
-from perfkit.analysis.timeline.lanes import SPANS, timeline, timelines
+from perfkit.analysis.timeline.layout import SPANS, timeline, timelines
 from perfkit.errors import RunFailed
 from perfkit.hardware.ceilings import Ceiling, Ceilings
 from perfkit.readers import read

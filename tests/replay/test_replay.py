@@ -20,12 +20,12 @@ from perfkit.replay.arguments import NotRebuilt
 from perfkit.replay.arguments import rebuilt as rebuilt_from
 
 FIXTURES = Path(__file__).parents[1] / "fixtures/kineto"
-QUICK = run.Options("cpu", seconds=1e-6, caches=(WARM,), seed=7)
+QUICK = run.BenchOptions("cpu", seconds=1e-6, caches=(WARM,), seed=7)
 
 
 @pytest.fixture(scope="module")
 def eager():
-    return recorded.Trace(FIXTURES / "eager.json.gz")
+    return recorded.TraceTable(FIXTURES / "eager.json.gz")
 
 
 def calls_of(operator, types, dims, strides=None, values=None, kernels=()):
@@ -34,11 +34,11 @@ def calls_of(operator, types, dims, strides=None, values=None, kernels=()):
     arguments |= {"Input Strides": strides} if strides else {}
     arguments |= {"Concrete Inputs": values} if values else {}
     texts = [json.dumps(arguments.get(name, "")).encode() if name in arguments else b"" for name in recorded.FIELDS]
-    return recorded.Calls(operator, arguments, (operator, *texts), [1000.0, 1100.0], list(kernels))
+    return recorded.OperatorCalls(operator, arguments, (operator, *texts), [1000.0, 1100.0], list(kernels))
 
 
 def found_of(calls, device="NVIDIA H200"):
-    return recorded.Found(Path("trace.json"), device, True, [calls], "fp32")
+    return recorded.FoundOperator(Path("trace.json"), device, True, [calls], "fp32")
 
 
 def replayed(calls, ways=("pytorch",)):
@@ -68,7 +68,7 @@ def test_an_operator_takes_the_time_of_all_its_kernels(eager):
 
 
 def test_modules_choose_among_calls():
-    trace = recorded.Trace(FIXTURES / "eager-stack.json.gz")
+    trace = recorded.TraceTable(FIXTURES / "eager-stack.json.gz")
     with pytest.raises(UsageError, match="is not in it"):
         trace.by_operator("aten::addmm", "no.such.module")
     linear = next(n for n in trace.placed.places.module_names if "Linear" in n)
@@ -91,7 +91,7 @@ def test_what_the_trace_does_not_have(eager, ask, error, words):
 
 
 def test_kernels_of_a_graph_belong_to_no_recorded_operator():
-    trace = recorded.Trace(FIXTURES / "graph.json.gz")
+    trace = recorded.TraceTable(FIXTURES / "graph.json.gz")
     with pytest.raises(InputError, match="launched by no operator"):
         trace.by_kernel(1)
 
@@ -324,7 +324,7 @@ def _as_if_recorded_here(original):
 
 
 def test_a_generated_kernel_needs_a_gpu_and_its_source(tmp_path):
-    trace = recorded.Trace(FIXTURES / "compiled.json.gz")
+    trace = recorded.TraceTable(FIXTURES / "compiled.json.gz")
     number = next(i for i, g in enumerate(trace.kernel_groups(), 1) if g.example.startswith("triton_"))
     found = trace.by_kernel(number)
     with pytest.raises(NotRebuilt, match="runs on a GPU alone"):

@@ -10,7 +10,7 @@ from perfkit.errors import RunFailed, UsageError
 from perfkit.readers.kineto.trace import read_trace
 from perfkit.run import counters
 from perfkit.run.session import Session
-from perfkit.run.target import Order
+from perfkit.run.target import TargetOrder
 from perfkit.run.target import run as run_target
 from perfkit.run_folder import read_manifest
 from perfkit.table import KernelTable
@@ -34,7 +34,7 @@ def stand_ins(tmp_path, monkeypatch):
 
 def test_ncu_watches_the_target_and_its_counters_are_joined(stand_ins, tmp_path):
     shown: list[str] = []
-    plan = counters.Plan(tool="ncu", ncu=ncu.Options(set="full", profiler_api=True))
+    plan = counters.NsightPlan(tool="ncu", ncu=ncu.NcuOptions(set="full", profiler_api=True))
     assert counters.add(plan, settings(), "eager", stand_ins, shown.append) == "counters.ncu-rep"
     given = json.loads((tmp_path / "ncu.json").read_text())
     assert given[-4:-1] == [sys.executable, "-m", "perfkit.run.target"]
@@ -51,16 +51,16 @@ def test_ncu_watches_the_target_and_its_counters_are_joined(stand_ins, tmp_path)
 
 def test_a_model_of_one_layer_is_said_so(stand_ins):
     with pytest.raises(RunFailed, match="one-layer needs a workload"):
-        counters.add(counters.Plan(tool="ncu", one_layer=True), settings(), "eager", stand_ins, str, lambda: 3)
+        counters.add(counters.NsightPlan(tool="ncu", one_layer=True), settings(), "eager", stand_ins, str, lambda: 3)
     with pytest.raises(RunFailed, match="does not show layers"):
-        counters.add(counters.Plan(tool="ncu", one_layer=True), settings(), "eager", stand_ins, str, lambda: 0)
+        counters.add(counters.NsightPlan(tool="ncu", one_layer=True), settings(), "eager", stand_ins, str, lambda: 0)
     assert "counters" not in KernelTable.load(stand_ins / "kernels.parquet").facts
     assert joining.layers_of(stand_ins / "kernels.parquet") == 0  # the program names no layers
 
 
 def test_nsys_leaves_report_export_and_table(stand_ins, monkeypatch):
     monkeypatch.delenv(SOCKET)  # the target in an interpreter of its own, for once
-    assert counters.add(counters.Plan(tool="nsys"), settings(), "eager", stand_ins, str) == "nsight.nsys-rep"
+    assert counters.add(counters.NsightPlan(tool="nsys"), settings(), "eager", stand_ins, str) == "nsight.nsys-rep"
     assert {"nsight.nsys-rep", "nsight.sqlite", "nsight.parquet"} <= {p.name for p in stand_ins.iterdir()}
     assert len(KernelTable.load(stand_ins / "nsight.parquet"))
 
@@ -70,7 +70,7 @@ def test_a_failure_leaves_the_table_as_it_was(stand_ins, monkeypatch, fault):
     before = (stand_ins / "kernels.parquet").read_bytes()
     monkeypatch.setenv("FAKE_NCU_FAULT", fault)
     with pytest.raises(Exception, match=r"\w") as raised:
-        counters.add(counters.Plan(tool="ncu"), settings(), "eager", stand_ins, str)
+        counters.add(counters.NsightPlan(tool="ncu"), settings(), "eager", stand_ins, str)
     assert type(raised.value).__name__ in ("Unavailable", "RunFailed")
     assert (stand_ins / "kernels.parquet").read_bytes() == before
 
@@ -79,7 +79,7 @@ def test_a_target_that_dies_is_quoted(stand_ins, monkeypatch):
     monkeypatch.setenv("SMALL_RAISES", "1")
     said = r"exit code 1\. The program's last words: .*small\.py, line \d+, in forward: ValueError: the second layer"
     with pytest.raises(RunFailed, match=said):
-        counters.add(counters.Plan(tool="ncu"), settings(), "eager", stand_ins, str)
+        counters.add(counters.NsightPlan(tool="ncu"), settings(), "eager", stand_ins, str)
 
 
 def test_a_run_without_counters_is_whole_and_says_what_it_lacks(tmp_path, monkeypatch):
@@ -91,7 +91,7 @@ def test_a_run_without_counters_is_whole_and_says_what_it_lacks(tmp_path, monkey
 
     monkeypatch.setattr(counters, "impossible", lambda plan, given: None)
     monkeypatch.setattr(counters, "add", refuse)
-    plan = counters.Plan(tool="ncu")
+    plan = counters.NsightPlan(tool="ncu")
     session = Session(settings(profiler="ncu", steps=1), {"eager": "eager"}, tmp_path / "run", nsight=plan)
     session.run()
     assert asked == ["eager"] and str(session.nsight_problems[0]) == "eager: It went wrong."
@@ -101,11 +101,11 @@ def test_a_run_without_counters_is_whole_and_says_what_it_lacks(tmp_path, monkey
 
 
 def test_no_tool_and_no_gpu_are_said_before_anything_starts(tmp_path, monkeypatch):
-    problem = counters.impossible(counters.Plan(tool="ncu"), settings())
+    problem = counters.impossible(counters.NsightPlan(tool="ncu"), settings())
     assert str(problem) == "ncu profiles GPUs, and this workload runs on the CPU. Run it with --device cuda."
     monkeypatch.setenv("PATH", str(tmp_path))
     for tool in TOOLS:
-        problem = counters.impossible(counters.Plan(tool=tool), settings(device="cuda"))
+        problem = counters.impossible(counters.NsightPlan(tool=tool), settings(device="cuda"))
         assert f"`{tool}` is not on the PATH" in str(problem)
 
 
@@ -129,4 +129,4 @@ def test_the_target_keeps_one_layer_where_the_workload_has_layers():
 
 def test_the_target_runs_its_steps_alone():
     pytest.importorskip("torch")
-    run_target(Order(settings=settings(workload=str(SMALL)), backend="eager", steps=1, warmup=1))
+    run_target(TargetOrder(settings=settings(workload=str(SMALL)), backend="eager", steps=1, warmup=1))

@@ -10,7 +10,7 @@ import pytest
 
 from perfkit.errors import RunFailed, UsageError
 from perfkit.run.ranks import files, hosts, rendezvous
-from perfkit.run.ranks.group import Group
+from perfkit.run.ranks.group import RankProcesses
 from perfkit.run.ranks.meeting import Meeting, meeting_of
 from perfkit.run.ranks.rendezvous import Rendezvous, begun
 from perfkit.run_folder import Settings, read_manifest
@@ -63,7 +63,7 @@ def soon(what):
 def test_ranks_that_do_not_start_are_a_failure_of_their_own(tmp_path, monkeypatch, first):
     ending = [sys.executable, "-c", "raise SystemExit('the port is taken')"]
     monkeypatch.setattr("perfkit.run.ranks.group.torchrun", lambda *_: ending)
-    with Group("eager", TWO, tmp_path / "eager" / "log.txt", {}, print, first) as group:
+    with RankProcesses("eager", TWO, tmp_path / "eager" / "log.txt", {}, print, first) as group:
         group.begin("prepare", settings=TWO, backend="eager")
         with pytest.raises(RunFailed, match=r"eager's ranks did not start. Its last words: the port is taken"):
             group.result()
@@ -73,7 +73,7 @@ def test_ranks_of_a_host_that_has_left_are_not_waited_for(tmp_path, monkeypatch,
     waiting = [sys.executable, "-c", "import time; time.sleep(600)"]
     monkeypatch.setattr("perfkit.run.ranks.group.torchrun", lambda *_: waiting)
     other = begun(second(first), list)
-    with Group("eager", TWO, tmp_path / "eager" / "log.txt", {}, print, first) as group:
+    with RankProcesses("eager", TWO, tmp_path / "eager" / "log.txt", {}, print, first) as group:
         assert next(other) == 0
         other.close()
         group.begin("prepare", settings=TWO, backend="eager")

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from perfkit.correctness import Found
+from perfkit.correctness import FirstSteps
 from perfkit.errors import InputError, UsageError
 from perfkit.run.ranks import merging
 from perfkit.run.ranks.meeting import Meeting
 from perfkit.run.session import Session
 from perfkit.run_folder import KERNELS, Check, RankRun, Settings, read_manifest
 from perfkit.table import KernelTable
-from perfkit.workloads import forms, loader
+from perfkit.workloads import batch_formats, loader
 from perfkit.workloads.settings import resolve_settings
 
 SMALL = Path(__file__).parents[1] / "support" / "run" / "small.py"
@@ -261,21 +261,21 @@ def test_a_share_of_a_batch_is_of_its_samples_alone():
     import torch
 
     batch = {"x": torch.arange(8).view(4, 2), "scale": torch.ones(3), "pair": (torch.arange(4), "name")}
-    second = forms.share(batch, 1, 2, 4)
+    second = batch_formats.share(batch, 1, 2, 4)
     assert second["x"].tolist() == [[4, 5], [6, 7]] and second["scale"].shape == (3,)
     assert second["pair"][0].tolist() == [2, 3] and second["pair"][1] == "name"
     with pytest.raises(InputError, match="cannot divide"):
-        forms.share(batch, 0, 3, 4)
+        batch_formats.share(batch, 0, 3, 4)
     with pytest.raises(InputError, match="cannot divide"):
-        forms.share(torch.ones(5), 0, 2, 4)
+        batch_formats.share(torch.ones(5), 0, 2, 4)
 
 
 def test_of_several_ranks_the_worst_counts():
     nan = float("nan")
-    one = Found(
+    one = FirstSteps(
         losses=[1.0], errors={"a": 1e-7, "b": None, "c": nan, "d": nan}, parts=[Check("k", 1e-3, 1, None, True)]
     )
-    two = Found(
+    two = FirstSteps(
         losses=[1.0], errors={"a": 2e-7, "b": 1e-7, "c": 3e-7, "d": nan}, parts=[Check("k", 2.0, 1, None, False)]
     )
     first = {"first_step_ns": 1.0, "prepare_ns": 2.0, "warnings": ["w"]}

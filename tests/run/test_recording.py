@@ -17,10 +17,10 @@ from perfkit.readers.kineto.trace import read_trace
 from perfkit.run import profile
 
 
-def recorder(run: Any) -> profile.Recorder:
+def recorder(run: Any) -> profile.StepRecorder:
     program: Any = SimpleNamespace(model=torch.nn.Tanh(), keeps_modules=True)
     settings: Any = SimpleNamespace(device="cpu", profile_memory=False, lines=False, ranks=1)
-    return profile.Recorder(program, settings, run)
+    return profile.StepRecorder(program, settings, run)
 
 
 def test_parts_are_one_profile_and_what_happens_between_them_is_no_step(tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_sides_are_profiled_there_and_back_in_parts() -> None:
 
 
 def test_short_steps_are_profiled_often_and_long_ones_a_few_times() -> None:
-    plan = launching.Plan(profiled_steps=4)
+    plan = launching.StoppingRule(profiled_steps=4)
     assert [launching._profiled_steps(turn, plan) for turn in (1, 2, 10, 100)] == [4, 8, 40, 48]
 
 

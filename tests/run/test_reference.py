@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from perfkit.correctness import Found
+from perfkit.correctness import FirstSteps
 from perfkit.run.stages.reference import Reference, run_reference, verdict_of
 from perfkit.run.worker import Worker
 from perfkit.run_folder import Settings, WorkloadFacts
@@ -86,8 +86,8 @@ def judged(backend: list[float], eager: list[float], fp64: list[float]) -> tuple
     reference = Reference(
         WorkloadFacts(title="t", parameters=1, samples_per_step=1, sample_name="rows"), "fp64", fp64[:1], further
     )
-    verdict = verdict_of(Found(losses=backend), Found(losses=eager), reference, "fp32")
-    again = verdict_of(Found(losses=backend), Found(losses=eager), reference, "fp32")
+    verdict = verdict_of(FirstSteps(losses=backend), FirstSteps(losses=eager), reference, "fp32")
+    again = verdict_of(FirstSteps(losses=backend), FirstSteps(losses=eager), reference, "fp32")
     assert again == verdict
     return verdict.ok, verdict.problems, len(asked)
 

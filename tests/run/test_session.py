@@ -15,10 +15,10 @@ import msgspec
 import pytest
 
 from perfkit.errors import OutOfMemory, RunFailed, UsageError
+from perfkit.run.backends import RunningBackend, together
 from perfkit.run.child import Child
-from perfkit.run.members import Member, together
 from perfkit.run.session import Session
-from perfkit.run.stages.turns import shares
+from perfkit.run.stages.timing import shares
 from perfkit.run_folder import TIMED_APART, BackendRun, Settings, read_manifest
 from perfkit.table import KernelTable
 from tests.support.interrupts import hear_interrupts
@@ -344,7 +344,7 @@ def test_members_of_a_wave_work_at_the_same_time_and_a_failure_is_one_members_ow
         def close(self):
             told.append((self.name, "closed"))
 
-    members = [Member(BackendRun(name=name), tmp_path, Told(name)) for name in "abc"]
+    members = [RunningBackend(BackendRun(name=name), tmp_path, Told(name)) for name in "abc"]
     kept = []
     together(members, "prepare", lambda m: {}, lambda m, result: kept.append(result))
     together(members, "first_steps", lambda m: {}, lambda m, result: kept.append(result))

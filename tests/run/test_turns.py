@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from perfkit.run.members import Member
-from perfkit.run.stages import turns
+from perfkit.run.backends import RunningBackend
+from perfkit.run.stages import timing
 from perfkit.run_folder import BackendRun, Power, Settings
 from perfkit.workloads import find, resolve_settings
 
@@ -49,11 +49,11 @@ class Watch:
         return Power(watts=sum(end - start for start, end in spans))
 
 
-def timed(device: str, monkeypatch: pytest.MonkeyPatch) -> list[Member]:
-    monkeypatch.setattr(turns, "Watch", Watch)
-    members = [Member(BackendRun(name=name), Path(name), Child()) for name in ("a", "b")]  # type: ignore[arg-type]
+def timed(device: str, monkeypatch: pytest.MonkeyPatch) -> list[RunningBackend]:
+    monkeypatch.setattr(timing, "Watch", Watch)
+    members = [RunningBackend(BackendRun(name=name), Path(name), Child()) for name in ("a", "b")]  # type: ignore[arg-type]
     settings: Settings = msgspec.structs.replace(resolve_settings(find("mlp"), steps=3), device=device)
-    turns.time_in_turns(members, settings, lambda who, what: None)
+    timing.time_in_turns(members, settings, lambda who, what: None)
     return members
 
 

@@ -51,7 +51,7 @@ def test_running_out_of_memory_on_a_cpu_does_too() -> None:
 def test_a_trace_without_times_of_the_gpu_leaves_no_kernel_table(tmp_path: Path) -> None:
     """As a second profiler session left it before the export."""
     scratch = tempfile.TemporaryDirectory()
-    recording = profile.Recording(scratch, [3e6, 3e6], 1000.0)
+    recording = profile.ExportedTrace(scratch, [3e6, 3e6], 1000.0)
     sound = damage.events_of(Path(__file__).parents[1] / "fixtures" / "kineto" / "thunder.json.gz")
     for how, said in ((damage.zeroed, "700 of 700 activities of the GPU have no time"), (list, "")):
         damage.write(recording.trace, sound, how)

@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 
 from perfkit.errors import UsageError
-from perfkit.hardware.collectives.results import Point, Sweep
+from perfkit.hardware.collectives.results import CollectiveSweep, SizeTime
 from perfkit.scale.links import KINDS, Link, Network, link, network
 
 OWN = Link("own", 100e9, 1.0, 1e-6, 1e-6, 1e-6, base_s=0.0)
@@ -53,8 +53,8 @@ def test_more_bytes_or_more_ranks_never_take_less():
 
 
 def sweep(operation, ranks, *points):
-    made = [Point(bytes=size, seconds=seconds, calls=20) for size, seconds in points]
-    return Sweep(operation=operation, ranks=ranks, carrier="nccl", measured_at="2026-11-23", points=made)
+    made = [SizeTime(bytes=size, seconds=seconds, calls=20) for size, seconds in points]
+    return CollectiveSweep(operation=operation, ranks=ranks, carrier="nccl", measured_at="2026-11-23", points=made)
 
 
 def test_what_was_measured_holds_and_more_ranks_have_more_steps_at_the_same_bus_bandwidth():

@@ -8,11 +8,11 @@ import msgspec
 import pytest
 
 from perfkit.errors import InputError, UsageError
-from perfkit.hardware.collectives.results import OPERATIONS, Point, Sweep
+from perfkit.hardware.collectives.results import OPERATIONS, CollectiveSweep, SizeTime
 from perfkit.run_folder import MANIFEST
 from perfkit.scale import fsdp, lane, memory, schedule, verdict
 from perfkit.scale.links import Link, Network
-from perfkit.scale.one_rank import ROOT, Row, read_one_rank, unit_of
+from perfkit.scale.one_rank import ROOT, StepRow, read_one_rank, unit_of
 from perfkit.scale.parameters import Parameter
 from perfkit.scale.predict import predict
 from perfkit.scale.work import ready, work
@@ -145,8 +145,8 @@ def of_gpt(one, dtype):
     """`one` with the rows and parameters of that model: each module's backward is a row."""
     order = list(dict.fromkeys(name.rpartition(".")[0] for name in GPT))
     units = {module: int(module.split(".")[1]) if module.startswith("h.") else ROOT for module in order}
-    rows = [Row("forward", units[module], module, 1e5, 0.0) for module in order]
-    rows += [Row("backward", units[module], module, 1e5, 0.0) for module in reversed(order)]
+    rows = [StepRow("forward", units[module], module, 1e5, 0.0) for module in order]
+    rows += [StepRow("backward", units[module], module, 1e5, 0.0) for module in reversed(order)]
     manifest = msgspec.structs.replace(
         one.manifest, settings=msgspec.structs.replace(one.manifest.settings, dtype=dtype)
     )
@@ -244,8 +244,11 @@ def test_an_older_run_is_told_by_its_model(tmp_path):
 
 
 def test_the_command_prints_every_assumption_and_writes_a_page(tmp_path, run_cli):
-    points = [Point(bytes=s, seconds=1e-4 + s / 1e10, calls=20) for s in (1e3, 1e9)]
-    sweeps = [Sweep(operation=o, ranks=2, carrier="nccl", measured_at="2026-11-23", points=points) for o in OPERATIONS]
+    points = [SizeTime(bytes=s, seconds=1e-4 + s / 1e10, calls=20) for s in (1e3, 1e9)]
+    sweeps = [
+        CollectiveSweep(operation=o, ranks=2, carrier="nccl", measured_at="2026-11-23", points=points)
+        for o in OPERATIONS
+    ]
     folder = run_folder(tmp_path / "run", collectives=sweeps, dtype="bf16")
     shown = run_cli(["scale", folder, "--ranks", "2,8,64", "--parallel", "ddp,fsdp,zero1", "--out", tmp_path / "out"])
     assert shown.rc == 0, shown.stderr

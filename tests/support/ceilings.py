@@ -12,9 +12,9 @@ from perfkit.capture.agent.tracing import profiler
 from perfkit.hardware import store
 from perfkit.hardware.ceilings import Ceilings
 from perfkit.hardware.collectives import measure as collectives
-from perfkit.hardware.collectives.sweep import Request
+from perfkit.hardware.collectives.sweep import SweepRequest
 from perfkit.hardware.measure import measure
-from perfkit.hardware.observation import KIB, MIB, Plan, Progress, cpu_plan
+from perfkit.hardware.observation import KIB, MIB, Effort, Progress, cpu_plan
 
 whole_event_cost_ns = profiler.event_cost_ns
 
@@ -22,7 +22,7 @@ QUICK = {"pattern_s": 0.002, "vector_s": 0.02, "matmul_s": 0.05, "torch_s": 1.0,
 SIZES = (MIB // 8, 2 * MIB, 8 * MIB, 64 * MIB)
 
 
-def measured(device: str, threads: int, progress: Progress | None = None, plan: Plan | None = None) -> Ceilings:
+def measured(device: str, threads: int, progress: Progress | None = None, plan: Effort | None = None) -> Ceilings:
     """As `perfkit.hardware.measure.measure`, with a quick plan for a CPU unless one is given."""
     if device == "cpu" and plan is None:
         plan = msgspec.structs.replace(cpu_plan(SIZES[1], SIZES[-1]), sizes=SIZES, main_memory=None, **QUICK)
@@ -31,9 +31,9 @@ def measured(device: str, threads: int, progress: Progress | None = None, plan: 
     return found
 
 
-def requested(device: str) -> Request:
+def requested(device: str) -> SweepRequest:
     """As `perfkit.hardware.collectives.measure.requested`, of three sizes."""
-    return Request(device=device, sizes=(KIB, 64 * KIB, MIB), seconds=0.005, rounds=1)
+    return SweepRequest(device=device, sizes=(KIB, 64 * KIB, MIB), seconds=0.005, rounds=1)
 
 
 def event_cost_ns() -> float:

@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("tensorboard", reason="tensorboard is not installed")
 
 from perfkit import readers
-from perfkit.ranks import members
+from perfkit.ranks import rank_table
 from perfkit.ranks.analyse import analyse
 from tests.support.tensorboard.asking import Asking
 from tests.support.tensorboard.logdirs import FIXTURES, write_run
@@ -42,7 +42,7 @@ def test_the_page_is_that_of_the_report(logs: Path) -> None:
     (entry,) = [e for e in asking.json("/runs")["entries"] if e["name"] == "job"]
     found = asking.json("/ranks", run=entry["id"])
     files = [logs / "job" / f"rank{rank}.123.pt.trace.json.gz" for rank in (0, 1)]
-    report = analyse([members.of_table(readers.read(file)) for file in files])
+    report = analyse([rank_table.of_table(readers.read(file)) for file in files])
     assert found["page"]["verdict"] == report.headline and found["page"]["title"] == "2 ranks of one job"
     titles = [s["table"]["title"] for s in found["page"]["sections"] if s["table"]]
     assert titles[0] == "Ranks: where a step goes" and "What to do next" in titles

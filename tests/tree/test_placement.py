@@ -13,8 +13,8 @@ from perfkit.tree.placement import (
     MODEL,
     SOURCES,
     SUFFIX,
-    Column,
     Placement,
+    WordColumn,
     Words,
     distinct_pairs,
     settled,
@@ -25,7 +25,7 @@ def says(source: str, **columns: list[str | None]) -> Placement:
     return Placement(source, {name: Words.of(values, np.arange(len(values))) for name, values in columns.items()})
 
 
-def plain(column: Column) -> list[str | None]:
+def plain(column: WordColumn) -> list[str | None]:
     return [column.words[code] if code >= 0 else None for code in column.code.tolist()]
 
 

@@ -33,7 +33,7 @@ def test_each_row_has_a_line_for_each_operator_that_it_serves() -> None:
 
 def test_members_that_are_one_operator_after_all_are_one_line() -> None:
     parts = [("backward", "h.0", "aten::mm", 0.5), ("backward", "h.0", "aten::addmm", 0.5)]
-    row = ROWS[1] | {"serves": shares.text([shares.Member(*p) for p in parts])}
+    row = ROWS[1] | {"serves": shares.text([shares.OperatorShare(*p) for p in parts])}
     (line,) = places(table.build([row]).frame).itertuples()
     assert (line.module, line.operator, line.share, line.fused) == ("h.0", "linear", 1.0, False)
 
@@ -71,7 +71,7 @@ def test_an_operator_has_one_name(name: str, operator: str) -> None:
 
 def test_shares_follow_the_weights() -> None:
     found = shares.split([("f", "a", "add"), ("f", "b", "gelu"), ("f", "a", "add"), ("f", "c", "view")], [1, 2, 1, 0])
-    assert found == [shares.Member("f", "a", "add", 0.5), shares.Member("f", "b", "gelu", 0.5)]
+    assert found == [shares.OperatorShare("f", "a", "add", 0.5), shares.OperatorShare("f", "b", "gelu", 0.5)]
     assert shares.main(found).operator == "gelu"
 
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from perfkit.capture.agent.order import CHILDREN, DEVICE, FREE, HOST, Order, Result
-from perfkit.compare.stopping import Plan
-from perfkit.tries import together, turns
+from perfkit.capture.agent.order import CHILDREN, DEVICE, FREE, HOST, Order, ProcessResult
+from perfkit.compare.stopping import StoppingRule
+from perfkit.tries import interleaved, together
+from perfkit.tries.interleaved import TimedCommand
 from perfkit.tries.running import Ran
 from perfkit.tries.trees import Tree
-from perfkit.tries.turns import Program
 
 GB = 1e9
 ORDER = Order(5, 6, stop=True, lines=False, timed=True)
@@ -41,7 +41,7 @@ ALONE = "import fcntl; lock = open(sys.argv[1] + '/lock', 'w'); fcntl.flock(lock
 
 def ran(processes: int = 1, **takes: float) -> Ran:
     named = {name.replace("_", " "): value for name, value in takes.items()}
-    return Ran(0, "", [1.0], [1.0], Result(takes=named), 1.0, processes)
+    return Ran(0, "", [1.0], [1.0], ProcessResult(takes=named), 1.0, processes)
 
 
 ON_GPU = ran(host=GB, device=4 * GB, device_free=16 * GB)
@@ -80,13 +80,15 @@ def sides(tmp_path: Path, first: str = "", sleep: tuple[float, float] = (0.02, 0
     return made
 
 
-def measured(tmp_path: Path, trees: list[Tree], launches: int) -> tuple[turns.Measured, list[tuple[str, list[float]]]]:
+def measured(
+    tmp_path: Path, trees: list[Tree], launches: int
+) -> tuple[interleaved.MeasuredSides, list[tuple[str, list[float]]]]:
     """The result, and the moments in which each process began its steps, by side, in their order."""
     logs, scratch = tmp_path / "logs", tmp_path / "scratch"
     logs.mkdir()
     scratch.mkdir()
-    program = Program([sys.executable, "train.py", str(logs)], ORDER)
-    done = turns.measure(program, trees, Plan(launches=launches, early=0), scratch, lambda *_: None)
+    program = TimedCommand([sys.executable, "train.py", str(logs)], ORDER)
+    done = interleaved.measure(program, trees, StoppingRule(launches=launches, early=0), scratch, lambda *_: None)
     found = [
         (one.name.partition("-")[2], [*map(float, one.read_text().split())])
         for one in logs.glob("*-*")
@@ -124,5 +126,5 @@ def test_a_program_of_workers_is_known(tmp_path: Path) -> None:
     (before, _) = sides(tmp_path)
     logs = tmp_path / "logs"
     logs.mkdir()
-    one = turns.run([sys.executable, "train.py", str(logs)], before, ORDER, tmp_path / "scratch", 60.0)
+    one = interleaved.run([sys.executable, "train.py", str(logs)], before, ORDER, tmp_path / "scratch", 60.0)
     assert one.processes == 1 and one.result.takes[CHILDREN] == 0 and 5e7 < one.result.takes[HOST] < 5e9

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from perfkit.errors import UsageError
-from perfkit.tries.trees import Asked, copies, keep
+from perfkit.tries.trees import SideNames, copies, keep
 
 PATCH = """\
 --- a/train.py
@@ -57,7 +57,7 @@ def _content(folder: Path) -> dict[str, str]:
 
 def test_a_patch_is_only_in_the_second_copy(project: Path) -> None:
     whole, state = _content(project), git(project, "status", "--porcelain")
-    with copies(Asked(patch=PATCH), project) as ((before, after), change):
+    with copies(SideNames(patch=PATCH), project) as ((before, after), change):
         assert (before.cwd / "train.py").read_text() == "x = 1\n" and (after.cwd / "train.py").read_text() == "x = 2\n"
         assert (after.cwd / "latest.py").read_text() == "x = 2\n"  # a link within the folder is one within the copy
         assert (after.root / "data").is_symlink() and (after.root / "data" / "all.bin").read_text() == "data\n"
@@ -71,9 +71,9 @@ def test_a_patch_is_only_in_the_second_copy(project: Path) -> None:
 
 
 def test_a_kept_change_applies_again(project: Path) -> None:
-    with copies(Asked(patch=PATCH), project) as (_, change):
+    with copies(SideNames(patch=PATCH), project) as (_, change):
         text = change.text
-    with copies(Asked(patch=text), project) as (_, again):
+    with copies(SideNames(patch=text), project) as (_, again):
         assert again == change
 
 
@@ -81,7 +81,7 @@ def test_a_kept_change_applies_again(project: Path) -> None:
 def test_a_patch_is_kept_in_the_folder(counts: str, project: Path) -> None:
     """Also one whose counts of lines are wrong, as agents write them; one that no longer applies is a sentence."""
     patch = PATCH.replace("@@ -1 +1 @@", counts)
-    with copies(Asked(patch=patch), project) as (_, change):
+    with copies(SideNames(patch=patch), project) as (_, change):
         assert change.files == ("train.py",)
     keep(patch, project)
     assert (project / "train.py").read_text().startswith("x = 2\n")
@@ -93,7 +93,7 @@ def test_the_last_commit_against_the_folder(project: Path) -> None:
     (project / "train.py").write_text("x = 3\n")
     (project / "package" / "added.py").write_text("b\n")
     git(project, "add", "package/added.py")
-    with copies(Asked(before="HEAD"), project) as ((before, after), change):
+    with copies(SideNames(before="HEAD"), project) as ((before, after), change):
         assert (before.cwd / "train.py").read_text() == "x = 1\n" and (after.cwd / "train.py").read_text() == "x = 3\n"
         assert set(change.files) == {"train.py", "package/added.py"}
         assert (before.root / "data" / "all.bin").is_file()
@@ -102,7 +102,7 @@ def test_the_last_commit_against_the_folder(project: Path) -> None:
 
 def test_the_program_runs_in_the_same_folder_below(project: Path) -> None:
     patch = PATCH.replace("train.py", "a.py").replace("x = 1", "a").replace("x = 2", "b")
-    with copies(Asked(patch=patch), project / "package") as ((before, after), _):
+    with copies(SideNames(patch=patch), project / "package") as ((before, after), _):
         assert before.cwd == before.root / "package" and (after.cwd / "a.py").read_text() == "b\n"
 
 
@@ -111,7 +111,7 @@ def test_two_folders_without_git(tmp_path: Path) -> None:
         (tmp_path / name / ".venv").mkdir(parents=True)
         (tmp_path / name / "train.py").write_text(text)
         (tmp_path / name / "large.bin").write_bytes(b"0" * (5 << 20))
-    with copies(Asked(str(tmp_path / "v1"), str(tmp_path / "v2")), tmp_path) as ((before, after), change):
+    with copies(SideNames(str(tmp_path / "v1"), str(tmp_path / "v2")), tmp_path) as ((before, after), change):
         assert (before.cwd / "train.py").read_text() == "x = 1\n" and (after.cwd / "train.py").read_text() == "x = 2\n"
         assert (after.cwd / "large.bin").is_symlink() and (after.cwd / ".venv").is_symlink()
         assert "train.py" in change.files
@@ -119,14 +119,14 @@ def test_two_folders_without_git(tmp_path: Path) -> None:
 
 OUTSIDE = PATCH.replace("a/train.py", "a/../out.py").replace("b/train.py", "b/../out.py")
 LINKED = PATCH.replace("train.py", "data/all.bin").replace("x = 1", "data").replace("x = 2", "b")
-WRONG: dict[str, tuple[Callable[[Path], Asked], str]] = {
-    "nothing": (lambda place: Asked(before="HEAD", after="HEAD"), "Nothing differs"),
-    "no-such": (lambda place: Asked(before="no-such"), "neither a folder nor a revision"),
-    "option": (lambda place: Asked(before="--help"), "neither a folder nor a revision"),
-    "old patch": (lambda place: Asked(patch=PATCH.replace("x = 1", "y = 1")), "does not apply"),
-    "no patch": (lambda place: Asked(patch="hello\n"), "does not apply"),
-    "outside": (lambda place: Asked(patch=OUTSIDE), "does not apply"),
-    "linked": (lambda place: Asked(patch=LINKED), "does not apply"),
+WRONG: dict[str, tuple[Callable[[Path], SideNames], str]] = {
+    "nothing": (lambda place: SideNames(before="HEAD", after="HEAD"), "Nothing differs"),
+    "no-such": (lambda place: SideNames(before="no-such"), "neither a folder nor a revision"),
+    "option": (lambda place: SideNames(before="--help"), "neither a folder nor a revision"),
+    "old patch": (lambda place: SideNames(patch=PATCH.replace("x = 1", "y = 1")), "does not apply"),
+    "no patch": (lambda place: SideNames(patch="hello\n"), "does not apply"),
+    "outside": (lambda place: SideNames(patch=OUTSIDE), "does not apply"),
+    "linked": (lambda place: SideNames(patch=LINKED), "does not apply"),
 }
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from perfkit.backends.catalog import Kernels
+from perfkit.backends.catalog import CatalogBackend
 from perfkit.backends.generation import TOKENS, Generation, calls, token_check
 from perfkit.backends.llmc import Llmc
 from perfkit.cli.parts.options import alone, prompt_length, whole_numbers
@@ -100,7 +100,7 @@ def test_kernels_decode_by_products_of_one_row(name, operator):
     """Not the prompt's pass, nor a program that trains; and PyTorch's function is what it was afterwards."""
     s = settings_of(name, batch_size=1)
     workload, plain = find(name), torch.nn.functional.linear
-    program = Kernels().prepare(workload, workload.build(s), s)
+    program = CatalogBackend().prepare(workload, workload.build(s), s)
     program.generation = Generation(workload, program.model, s)
     with torch.profiler.profile(record_shapes=True) as profile:
         tokens = program.forward(workload.batch(s, 0))[0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import groupby
 
-from perfkit.table import COLUMNS, SCHEMA_VERSION, Column
+from perfkit.table import COLUMNS, SCHEMA_VERSION, ColumnSpec
 
 _TITLES = {
     "identity": "What it is",
@@ -34,6 +34,6 @@ def markdown() -> str:
     return "\n".join(parts)
 
 
-def _line(column: Column) -> str:
+def _line(column: ColumnSpec) -> str:
     unit = {"%": "share, 0 to 1", "": "–"}.get(column.unit, column.unit)
     return f"| `{column.name}` | {_TYPES[column.dtype]} | {unit} | {column.text} |"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from perfkit.tested import Outcome, Tested, read
+from perfkit.tested import Outcome, TestedEnvironment, read
 from tools.torch_versions import GROUPS
 
 
@@ -29,5 +29,5 @@ def _cell(outcome: Outcome | None) -> str:
     return f"{len(outcome.failed)} of {count} fail" if outcome.failed else f"{count} pass"
 
 
-def _dates(tested: Tested) -> str:
+def _dates(tested: TestedEnvironment) -> str:
     return min(outcome.date for outcome in tested.groups.values())

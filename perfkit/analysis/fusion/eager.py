@@ -57,7 +57,7 @@ class Spent:
 
 
 @dataclass(frozen=True)
-class Machine:
+class EagerMachine:
     """The machine in the formula: `start_ns` of a kernel on a GPU, of a parallel region on a CPU, and of
     an operator of eager that moves next to nothing; threads; what one of them reads that others wrote, in bytes/s (0:
     unknown), and the bytes of the caches that each core has for itself, over all threads."""
@@ -70,7 +70,7 @@ class Machine:
     private: float = 0.0
 
 
-def eager_operators(case: Case, fusible: Booleans, machine: Machine) -> dict[Place, Spent]:
+def eager_operators(case: Case, fusible: Booleans, machine: EagerMachine) -> dict[Place, Spent]:
     """Return the time of eager's fusible rows, by place."""
     arithmetic, flop = _arithmetic_ns(case, machine), _flop(case)
     simple, memory, steps = _simple(case), memory_ns(case), case.frame["step"].to_numpy(float, na_value=-1.0)
@@ -117,7 +117,7 @@ def memory_ns(case: Case) -> Reals:
     return np.asarray(moved / rates[level] * 1e9, float)
 
 
-def _arithmetic_ns(case: Case, machine: Machine) -> Reals:
+def _arithmetic_ns(case: Case, machine: EagerMachine) -> Reals:
     """The time that the arithmetic of each row of eager takes inside a fused kernel; 0 on a GPU."""
     assert case.ceilings is not None
     result = np.zeros(len(case.frame))
@@ -138,7 +138,7 @@ def _simple(case: Case) -> Booleans:
     return case.named(lambda name: logical_name(name) in SIMPLE or name in _SIMPLE_BACKWARD)
 
 
-def _on_all_threads(case: Case, row: int, machine: Machine) -> float:
+def _on_all_threads(case: Case, row: int, machine: EagerMachine) -> float:
     """Return a row's time beyond the call of its operator, with as many threads as a compiler uses."""
     own = max(float(np.nan_to_num(case.judged.time[row])) - machine.empty_ns, 0.0)
     return own / _threads_gained(case.text("name")[row], case.text("shapes")[row], machine.threads)

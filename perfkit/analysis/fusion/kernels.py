@@ -34,7 +34,7 @@ from perfkit.analysis.fusion import gpu
 from perfkit.analysis.fusion.eager import (
     SIMPLE,
     WHOLE,
-    Machine,
+    EagerMachine,
     Place,
     Spent,
     eager_operators,
@@ -70,7 +70,7 @@ class _Sums:
 
 
 @dataclass(frozen=True)
-class _Call:
+class _FusedCall:
     """One call of a fused kernel, ns: what its bytes, its arithmetic and both together take, and its operators; those
     that eager has not have no `Spent`. `eager` is its part of what they took one by one."""
 
@@ -93,7 +93,7 @@ class _Call:
 
 
 def check(
-    eager: Case, fusible: Booleans, compiled: Case, generated: Booleans, left: Booleans, machine: Machine
+    eager: Case, fusible: Booleans, compiled: Case, generated: Booleans, left: Booleans, machine: EagerMachine
 ) -> list[FusedKernel]:
     """The `generated` kernels of `compiled` with predictions, the longest first.
 
@@ -161,11 +161,11 @@ def _on_gpu(
     served: Mapping[int, Mapping[Place, float]],
     spent: Mapping[Place, Spent],
     one_by_one: Mapping[int, float],
-    machine: Machine,
-) -> dict[int, _Call]:
+    machine: EagerMachine,
+) -> dict[int, _FusedCall]:
     took = gpu.times(compiled, list(served))
     return {
-        row: _Call(*took[row], machine.start_ns, {place: spent.get(place) for place in places}, one_by_one[row])
+        row: _FusedCall(*took[row], machine.start_ns, {place: spent.get(place) for place in places}, one_by_one[row])
         for row, places in served.items()
     }
 
@@ -175,8 +175,8 @@ def _on_cpu(
     served: Mapping[int, Mapping[Place, float]],
     spent: Mapping[Place, Spent],
     one_by_one: Mapping[int, float],
-    machine: Machine,
-) -> dict[int, _Call]:
+    machine: EagerMachine,
+) -> dict[int, _FusedCall]:
     passing, read = memory_ns(compiled), compiled.frame["bytes_read"].to_numpy(float)
     calls = {}
     for row, places in served.items():
@@ -188,11 +188,11 @@ def _on_cpu(
             memory = max(memory, _as_it_lies(moved, known), _handed_over(float(read[row]), machine) * parallel)
         arithmetic = sum(one.arithmetic_ns / one.served_by for one in known)
         start = machine.start_ns if parallel else 0.0
-        calls[row] = _Call(memory, arithmetic, max(memory, arithmetic), start, operators, one_by_one[row])
+        calls[row] = _FusedCall(memory, arithmetic, max(memory, arithmetic), start, operators, one_by_one[row])
     return calls
 
 
-def _add(one: _Sums, case: Case, row: int, call: _Call, machine: Machine) -> None:
+def _add(one: _Sums, case: Case, row: int, call: _FusedCall, machine: EagerMachine) -> None:
     """Add one call of a kernel."""
     lacking = call.lacking
     unknown = [] if machine.on_gpu else [operator for operator in lacking if operator not in SIMPLE]
@@ -223,12 +223,12 @@ def _as_it_lies(moved: float, operators: Iterable[Spent]) -> float:
     return moved * first.reader_ns / first.reader_bytes if first and first.reader_bytes else 0.0
 
 
-def _handed_over(read: float, machine: Machine) -> float:
+def _handed_over(read: float, machine: EagerMachine) -> float:
     """Return the time to read bytes that all threads wrote; 0 if no core's own caches hold them."""
     return read / machine.handover * 1e9 if machine.handover and read <= machine.private else 0.0
 
 
-def _kernel(name: str, pass_: str, one: _Sums, machine: Machine) -> FusedKernel:
+def _kernel(name: str, pass_: str, one: _Sums, machine: EagerMachine) -> FusedKernel:
     parts = {"memory": one.memory, "arithmetic": one.arithmetic, "start": one.start}
     return FusedKernel(
         name=name,
@@ -244,7 +244,7 @@ def _kernel(name: str, pass_: str, one: _Sums, machine: Machine) -> FusedKernel:
     )
 
 
-def _why(one: _Sums, machine: Machine) -> str:
+def _why(one: _Sums, machine: EagerMachine) -> str:
     """Return why the kernel's time differs from the prediction, as far as known; "" if it does not."""
     if abs(one.predicted - one.measured) <= NEAR * one.measured:
         return ""

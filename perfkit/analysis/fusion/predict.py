@@ -19,13 +19,13 @@ import msgspec
 import numpy as np
 
 from perfkit import units
-from perfkit.analysis.fusion.eager import NEXT_TO_NOTHING, Machine
+from perfkit.analysis.fusion.eager import NEXT_TO_NOTHING, EagerMachine
 from perfkit.analysis.fusion.kernels import check, error
 from perfkit.analysis.fusion_results import FusedKernel, Fusion, FusionGroup, FusionPart
 from perfkit.analysis.results import BackendReport
+from perfkit.analysis.roofline.excluded import TOO_SHORT_NS
 from perfkit.analysis.roofline.memory import passing
 from perfkit.analysis.roofline.roof import Booleans, Reals
-from perfkit.analysis.roofline.withheld import TOO_SHORT_NS
 from perfkit.analysis.rules import Case
 from perfkit.analysis.rules.chains import GENERATED, Chain, called, chains, on_complex
 
@@ -263,7 +263,7 @@ def _fused_kernels(eager: Case, compiled: Case) -> list[FusedKernel]:
     replaced = eager.is_in("family", _GENERATED_FAMILIES) & ~eager.is_in("pass", ("optimizer",))
     on_gpu = eager.report.device == "cuda"
     found = eager.ceilings
-    machine = Machine(
+    machine = EagerMachine(
         start_ns=_least_ns(eager) if on_gpu else (found.region_s or 0.0) * 1e9,
         empty_ns=_empty_ns(eager),
         threads=max(found.threads, 1),

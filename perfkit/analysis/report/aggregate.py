@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from perfkit.analysis.results import Group, Withheld
+from perfkit.analysis.results import Excluded, Group
+from perfkit.analysis.roofline.excluded import EXCLUDED
 from perfkit.analysis.roofline.roof import BOUNDS, DATASHEET, Booleans, Integers, Judged, Reals
-from perfkit.analysis.roofline.withheld import WITHHELD
 from perfkit.columns import Coded, factorize
 from perfkit.numbers import first_rows, numbered
 from perfkit.profile_names import PASSES
@@ -25,7 +25,7 @@ from perfkit.tree.places import NOT_PLACED, Places
 
 _QUANTITIES = (
     "count", "time", "flop", "flop_time", "bytes", "bytes_time", "both_flop", "both_bytes",
-    "roof", "judged_time", "headroom", "above_time", "above_excess", "helped_time", "fused_time", *WITHHELD,
+    "roof", "judged_time", "headroom", "above_time", "above_excess", "helped_time", "fused_time", *EXCLUDED,
 )  # fmt: skip
 # A group is flagged where rows above their roof take this share of its time, or lift its efficiency by this much: a few
 # calls that a clock misread, or one small kernel among many, do not make the sum doubtful.
@@ -36,7 +36,7 @@ UNKNOWN = "unknown"  # the pass of what is not placed
 
 
 @dataclass
-class Rows:
+class LabelledRows:
     """The judged rows of `steps` steps with their labels and places. `families` are the names of the codes.
 
     Rows with the same place are of the same family.
@@ -50,7 +50,7 @@ class Rows:
     names: Coded | list[str]
     short_names: Coded | list[str]
     shapes: Coded | list[str]
-    withheld: dict[str, Booleans] = field(default_factory=dict)
+    excluded: dict[str, Booleans] = field(default_factory=dict)
 
     @cached_property
     def total_ns(self) -> float:
@@ -127,7 +127,7 @@ class Rows:
         return [(str(names[i]), at[code == i]) for i in np.argsort(-time, kind="stable")[:NAMED].tolist()]
 
 
-def sums(rows: Rows, codes: Integers, groups: int) -> Reals:
+def sums(rows: LabelledRows, codes: Integers, groups: int) -> Reals:
     """The matrix (groups × quantities); `codes` gives each row's group."""
     fixed = [np.bincount(codes, weights=w, minlength=groups)[:, None] for w in rows.weights]
     return np.concatenate([*fixed, *(_by_part(codes, groups, *parted) for parted in rows.parted)], axis=1)
@@ -140,7 +140,7 @@ def _by_part(codes: Integers, groups: int, values: Reals, label: Integers, label
     return whole.astype(np.float64, copy=False).reshape(groups, labels + 1)[:, :labels]
 
 
-def _weights(rows: Rows) -> list[Reals]:
+def _weights(rows: LabelledRows) -> list[Reals]:
     j = rows.judged
     flop_known, bytes_known, judged = np.isfinite(j.flop), np.isfinite(j.bytes), j.judged
     both = flop_known & bytes_known
@@ -149,7 +149,7 @@ def _weights(rows: Rows) -> list[Reals]:
         _where(bytes_known, j.bytes), _where(bytes_known, j.time), _where(both, j.flop), _where(both, j.bytes),
         _where(judged, j.roof), _where(judged, j.time), _where(judged, j.headroom), _where(j.above, j.time),
         _where(j.above, j.roof - j.time), _where(j.helped, j.time), np.zeros(len(j.time)),
-        *(_where(rows.withheld[why], j.time) if why in rows.withheld else np.zeros(len(j.time)) for why in WITHHELD),
+        *(_where(rows.excluded[why], j.time) if why in rows.excluded else np.zeros(len(j.time)) for why in EXCLUDED),
     ]  # fmt: skip
 
 
@@ -157,7 +157,7 @@ def _where(known: Booleans, values: Reals) -> Reals:
     return np.where(known, values, 0.0)
 
 
-def group_of(key: str, line: Reals, rows: Rows, **labels: Any) -> Group:
+def group_of(key: str, line: Reals, rows: LabelledRows, **labels: Any) -> Group:
     """The `Group` of one line of the matrix, per step."""
     q = {name: float(line[i]) for name, i in _AT.items()}
     per_step = 1.0 / max(rows.steps, 1)
@@ -189,8 +189,8 @@ def group_of(key: str, line: Reals, rows: Rows, **labels: Any) -> Group:
         bound=BOUNDS[int(np.argmax(by_bound))] if judged and by_bound.any() else "",
         ceiling=rows.judged.ceilings[int(np.argmax(by_ceiling))] if judged and by_ceiling.any() else "",
         datasheet=any(ns > 0 and DATASHEET in rows.judged.ceilings[i] for i, ns in enumerate(by_ceiling.tolist())),
-        withheld_ns=sum(q[why] for why in WITHHELD) * per_step,
-        withheld=max(WITHHELD, key=q.__getitem__) if any(q[why] for why in WITHHELD) else "",
+        withheld_ns=sum(q[why] for why in EXCLUDED) * per_step,
+        withheld=max(EXCLUDED, key=q.__getitem__) if any(q[why] for why in EXCLUDED) else "",
         above_roof=_doubtful(q),
         above_ns=q["above_time"] * per_step,
         above_kernels=[rows.above_by_name[i][0] for i in np.argsort(-by_name, kind="stable") if by_name[i] > 0],
@@ -222,17 +222,17 @@ def _ratio(above: float, below: float) -> float | None:
     return above / below if below > 0 else None
 
 
-def by_label(rows: Rows, codes: Integers, labels: Sequence[str]) -> list[Group]:
+def by_label(rows: LabelledRows, codes: Integers, labels: Sequence[str]) -> list[Group]:
     """One group a label that occurs, in the order of the labels; `codes` gives each row's label."""
     return _groups(rows, sums(rows, codes, len(labels)), labels)
 
 
-def by_pass(rows: Rows) -> list[Group]:
+def by_pass(rows: LabelledRows) -> list[Group]:
     """One group a pass, in their order; none where no row has one."""
     return _of_lines(rows, rows.pass_of_line, rows.passes) if rows.passes != [UNKNOWN] else []
 
 
-def by_operator(rows: Rows) -> list[Group]:
+def by_operator(rows: LabelledRows) -> list[Group]:
     """One group a logical operator, the longest first; none where no row has one."""
     operators = rows.places.lines["operator"]
     if not operators.notna().any():
@@ -241,17 +241,17 @@ def by_operator(rows: Rows) -> list[Group]:
     return sorted(_of_lines(rows, code, list(map(str, names))), key=lambda group: -group.time_ns)
 
 
-def _of_lines(rows: Rows, codes: Integers, labels: Sequence[str]) -> list[Group]:
+def _of_lines(rows: LabelledRows, codes: Integers, labels: Sequence[str]) -> list[Group]:
     matrix = np.zeros((len(labels), rows.lines.shape[1]))
     np.add.at(matrix, codes, rows.lines)
     return _groups(rows, matrix, labels)
 
 
-def _groups(rows: Rows, matrix: Reals, labels: Sequence[str]) -> list[Group]:
+def _groups(rows: LabelledRows, matrix: Reals, labels: Sequence[str]) -> list[Group]:
     return [group_of(label, line, rows) for label, line in zip(labels, matrix, strict=True) if line[0] > 0]
 
 
-def by_kind_of_call(rows: Rows) -> tuple[list[Group], Integers]:
+def by_kind_of_call(rows: LabelledRows) -> tuple[list[Group], Integers]:
     """One group a kernel name and shapes, largest time first, and for each row the index of its group."""
     name, shape = factorize(rows.names)[0], factorize(rows.shapes)[0]
     used, codes = numbered(name * (len(rows.names) + 1) + shape)
@@ -264,7 +264,7 @@ def by_kind_of_call(rows: Rows) -> tuple[list[Group], Integers]:
     return groups, rank[codes]
 
 
-def _call_group(rows: Rows, line: Reals, example: int) -> Group:
+def _call_group(rows: LabelledRows, line: Reals, example: int) -> Group:
     labels = {
         "family": rows.families[int(rows.family_code[example])],
         "shapes": rows.shapes[example],
@@ -273,14 +273,14 @@ def _call_group(rows: Rows, line: Reals, example: int) -> Group:
     return group_of(rows.short_names[example], line, rows, **labels)
 
 
-def withheld(rows: Rows) -> list[Withheld]:
+def excluded(rows: LabelledRows) -> list[Excluded]:
     """Return the number of rows that are not judged, and their time, by reason."""
     found = []
-    for why, mask in rows.withheld.items():
+    for why, mask in rows.excluded.items():
         if mask.any():
             ns = float(rows.judged.time[mask].sum())
             per_step = 1.0 / max(rows.steps, 1)
-            found.append(Withheld(why, float(mask.sum()) * per_step, ns * per_step, _ratio(ns, rows.total_ns) or 0.0))
+            found.append(Excluded(why, float(mask.sum()) * per_step, ns * per_step, _ratio(ns, rows.total_ns) or 0.0))
     return found
 
 
@@ -290,7 +290,7 @@ def largest_headroom(groups: Sequence[Group]) -> list[Group]:
     return sorted(judged, key=lambda g: -(g.headroom_ns or 0.0))
 
 
-def pass_by_family(rows: Rows) -> dict[str, dict[str, float]]:
+def pass_by_family(rows: LabelledRows) -> dict[str, dict[str, float]]:
     """Pass → family → ns a step, only what occurs, each in the order of its labels."""
     family = rows.family_code[rows.places.first][rows.places.lines["kind"].to_numpy(np.int64)]
     codes = rows.pass_of_line * len(rows.families) + family

@@ -13,7 +13,7 @@ from perfkit.analysis.report import points, verdict
 from perfkit.analysis.report.backend import missing, of_record, profiled
 from perfkit.analysis.report.rows import ceilings_of
 from perfkit.analysis.results import BackendReport, Report
-from perfkit.analysis.roofline_results import Roof
+from perfkit.analysis.roofline_results import RoofLine
 from perfkit.analysis.rules import Circumstances
 from perfkit.hardware.ceilings import Ceilings
 from perfkit.hardware.peaks import ceilings_on_paper
@@ -84,7 +84,7 @@ def analyse_any(source: Run | KernelTable, path: str | Path) -> Report:
     return analyse_table(source, None, path) if isinstance(source, KernelTable) else analyse(source)
 
 
-def _stored_roofs(table: KernelTable, ceilings: Ceilings | None, report: BackendReport) -> list[Roof]:
+def _stored_roofs(table: KernelTable, ceilings: Ceilings | None, report: BackendReport) -> list[RoofLine]:
     """The ceilings of a profile, with those at maximum clock: rates of the hardware, without a working set."""
     drawn = [] if table.facts.get("row_ceilings") else report.points  # else each row's own ceilings judge it
     roofs = points.roofs(ceilings, table.facts.get("max_clock_ceilings"), drawn)

@@ -16,8 +16,8 @@ from perfkit.analysis.report.accounting import accounting, incomparable, ranges,
 from perfkit.analysis.report.coverage import coverage
 from perfkit.analysis.report.rows import counted, marked_for, module_tree, rows_of
 from perfkit.analysis.results import Advice, BackendReport, Group, Interval, Missing
+from perfkit.analysis.roofline.excluded import ON_GPU
 from perfkit.analysis.roofline.roof import ARITHMETIC, TOLERANCE, Booleans, Integers
-from perfkit.analysis.roofline.withheld import ON_GPU
 from perfkit.analysis.rules import Case, Circumstances, of_case, reasons
 from perfkit.analysis.source import NCU
 from perfkit.analysis.step_results import Accounting, CounterUse
@@ -181,7 +181,7 @@ def _half_unknown(frame: pd.DataFrame, kind: str, table: KernelTable) -> Boolean
 
 
 def _with_kernels(
-    report: BackendReport, rows: aggregate.Rows, frame: pd.DataFrame, table: KernelTable
+    report: BackendReport, rows: aggregate.LabelledRows, frame: pd.DataFrame, table: KernelTable
 ) -> BackendReport:
     """`report` with the sums of the rows: in all, by place, by kind of kernel."""
     whole = aggregate.by_label(rows, np.zeros(len(frame), np.int64), ["step"])[0]
@@ -200,7 +200,7 @@ def _with_kernels(
         above_roof=whole.above_roof,
         above_ns=whole.above_ns,
         above_kernels=whole.above_kernels,
-        withheld=aggregate.withheld(rows),
+        withheld=aggregate.excluded(rows),
         coverage=coverage(rows, report.kind, own_code, _half_unknown(frame, report.kind, table)),
         passes=aggregate.by_pass(rows),
         families=sorted(aggregate.by_label(rows, rows.family_code, rows.families), key=lambda g: -g.time_ns),
@@ -266,7 +266,7 @@ def _slowed(account: Accounting | None, device: str = "cpu") -> list[str]:
     ]
 
 
-def _above_roof(rows: aggregate.Rows, kernels: list[Group], report: BackendReport) -> list[str]:
+def _above_roof(rows: aggregate.LabelledRows, kernels: list[Group], report: BackendReport) -> list[str]:
     """A warning when kernels are faster than their ceiling: a broken measurement or model, never a success.
 
     On a GPU at its power limit the ceiling of its arithmetic may have been measured at another clock.

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from perfkit import units
-from perfkit.analysis.report.aggregate import Rows
+from perfkit.analysis.report.aggregate import LabelledRows
 
 # Operators of a linear layer that are there in any precision: its products, and the gradient of its bias.
 ALWAYS = ("linear", "sum")
 
 
-def said(rows: Rows, layers: Sequence[str]) -> list[str]:
+def said(rows: LabelledRows, layers: Sequence[str]) -> list[str]:
     """The sentence on it, of the `layers` (module paths) that multiply fp8: all of their kernels but products and sums.
 
     Of a fused kernel the share of these layers counts. Nothing without layers, or where no kernel is placed in them.

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from perfkit import units
-from perfkit.analysis.report.aggregate import Rows, withheld
+from perfkit.analysis.report.aggregate import LabelledRows, excluded
 from perfkit.analysis.results import Coverage
+from perfkit.analysis.roofline.excluded import EXCHANGED, HELPER, OVER_LINK, TOO_SMALL, UNCOUNTED
 from perfkit.analysis.roofline.roof import BOUNDS, L2, Booleans
-from perfkit.analysis.roofline.withheld import EXCHANGED, HELPER, OVER_LINK, TOO_SMALL, UNCOUNTED
 from perfkit.analysis.source import NCU, NSYS, RUN, TRACE
 from perfkit.analysis.step_results import Gap
 from perfkit.analysis.words import capital, number, percent
@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 _NAMED = 10
 
 
-def coverage(rows: Rows, kind: str = RUN, own_code: Gap | None = None, partial: Booleans | None = None) -> Coverage:
+def coverage(
+    rows: LabelledRows, kind: str = RUN, own_code: Gap | None = None, partial: Booleans | None = None
+) -> Coverage:
     """Shares of the kernel time, 0 to 1; a module is known where a layer is.
 
     The line leaves out what a profile of this `kind` (`perfkit.analysis.source`) does not hold by its nature. It names
@@ -60,19 +62,19 @@ _WHY = {
 }
 
 
-def _not_judged(rows: Rows, kind: str) -> str:
+def _not_judged(rows: LabelledRows, kind: str) -> str:
     """Return a sentence on the kernels that are not judged, and why; "" if no kernel is judged."""
     if kind != NCU and not rows.judged.judged.any():
         return ""
     said = [
         f"{number(w.count)} kernel call{'' if w.count == 1 else 's'} ({units.text(w.time_ns, 'ns')}, "
         f"{percent(w.share)} of the kernel time) {'is' if w.count == 1 else 'are'} {_WHY[w.why]}"
-        for w in withheld(rows)
+        for w in excluded(rows)
     ]
     return capital("; ".join(said)) if said else ""
 
 
-def _placed(rows: Rows, known: pd.Series) -> float:
+def _placed(rows: LabelledRows, known: pd.Series) -> float:
     """The share of the kernel time on the lines of the tree that are `known`."""
     time = rows.time_of_lines
     return float(time[known.to_numpy(bool)].sum() / rows.total_ns) if rows.total_ns else 0.0
@@ -94,7 +96,7 @@ def _text(shares: dict[str, float], kind: str) -> str:
     return f"Known of the kernel time: {', '.join(said)}."
 
 
-def _levels(rows: Rows) -> str:
+def _levels(rows: LabelledRows) -> str:
     """Return a sentence on time judged by L2, and on time at memory's roof because a cache held a part of the bytes."""
     judged, total = rows.judged, rows.total_ns
     held = _share(judged.time, judged.bound == BOUNDS.index(L2), total)
@@ -125,7 +127,7 @@ def _percent(share: float) -> str:
     return f"{share:.0%}".replace("%", " %") if share in (0, 1) else f"{100 * share:.1f} %"
 
 
-def _uncosted(rows: Rows) -> list[str]:
+def _uncosted(rows: LabelledRows) -> list[str]:
     """Names of the kernels of unknown FLOP and bytes, largest time first; collectives have none of their own."""
     unknown = ~np.isfinite(rows.judged.flop) & ~np.isfinite(rows.judged.bytes)
     if "collective" in rows.families:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfkit.analysis.results import Advice, Group
+from perfkit.analysis.roofline.excluded import details
 from perfkit.analysis.roofline.roof import Integers
-from perfkit.analysis.roofline.withheld import details
-from perfkit.analysis.rules.standing import NEAR
+from perfkit.analysis.rules.roof_questions import NEAR
 
 if TYPE_CHECKING:
     import pandas as pd

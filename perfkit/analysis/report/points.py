@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from perfkit.analysis.report.aggregate import Rows
+from perfkit.analysis.report.aggregate import LabelledRows
 from perfkit.analysis.results import Group
 from perfkit.analysis.roofline.roof import Integers, rate_of
-from perfkit.analysis.roofline_results import Point, Roof
+from perfkit.analysis.roofline_results import RoofLine, RooflinePoint
 from perfkit.numbers import first_rows
 from perfkit.table import RESOURCES
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from perfkit.hardware.ceilings import Ceilings
 
 
-def points(rows: Rows, kernels: Sequence[Group], kernel_code: Integers) -> list[Point]:
+def points(rows: LabelledRows, kernels: Sequence[Group], kernel_code: Integers) -> list[RooflinePoint]:
     """One point a kind of kernel call that computes and moves data; `kernel_code` is each row's index in `kernels`."""
     example = first_rows(kernel_code, len(kernels))
     return [_point(group, int(rows.judged.resource[example[i]])) for i, group in enumerate(kernels) if _drawn(group)]
@@ -29,8 +29,8 @@ def _drawn(group: Group) -> bool:
     return bool(group.intensity and group.flop_rate) and group.withheld_ns < group.time_ns
 
 
-def _point(group: Group, resource: int) -> Point:
-    return Point(
+def _point(group: Group, resource: int) -> RooflinePoint:
+    return RooflinePoint(
         label=f"{group.key} {group.shapes}".strip(),
         family=group.family,
         pass_=", ".join(group.passes),
@@ -45,8 +45,8 @@ def _point(group: Group, resource: int) -> Point:
 
 
 def roofs(
-    ceilings: Ceilings | None, maximum: Mapping[str, float] | None = None, drawn: Iterable[Point] = ()
-) -> list[Roof]:
+    ceilings: Ceilings | None, maximum: Mapping[str, float] | None = None, drawn: Iterable[RooflinePoint] = ()
+) -> list[RoofLine]:
     """The lines: the bandwidth of each level of memory at its best, and every arithmetic unit that is known.
 
     `maximum` are the same ceilings at the device's maximum clocks, by resource. `drawn` are points that these ceilings
@@ -65,7 +65,7 @@ def roofs(
     ]
 
 
-def _bandwidths(ceilings: Ceilings) -> list[tuple[str, Roof]]:
+def _bandwidths(ceilings: Ceilings) -> list[tuple[str, RoofLine]]:
     best: dict[str, tuple[float, float]] = {}
     for size, rate in ceilings.envelope():
         level = ceilings.level_of(size)
@@ -78,7 +78,7 @@ def _bandwidths(ceilings: Ceilings) -> list[tuple[str, Roof]]:
     return [
         (
             level,
-            Roof(
+            RoofLine(
                 label=f"{words.get(level, level)} bandwidth",
                 kind="bandwidth",
                 value=rate,
@@ -90,18 +90,18 @@ def _bandwidths(ceilings: Ceilings) -> list[tuple[str, Roof]]:
     ]
 
 
-def _rates(ceilings: Ceilings) -> list[tuple[str, Roof]]:
+def _rates(ceilings: Ceilings) -> list[tuple[str, RoofLine]]:
     return [
-        (resource, Roof(label=rate_of(resource, ceilings)[1], kind="compute", value=rate, resource=resource))
+        (resource, RoofLine(label=rate_of(resource, ceilings)[1], kind="compute", value=rate, resource=resource))
         for resource, rate in ceilings.compute.items()
         if rate
     ]
 
 
-def _unmeasured(ceilings: Ceilings, resources: Iterable[str]) -> list[tuple[str, Roof]]:
+def _unmeasured(ceilings: Ceilings, resources: Iterable[str]) -> list[tuple[str, RoofLine]]:
     rates = [(resource, *rate_of(resource, ceilings)) for resource in resources if not ceilings.compute.get(resource)]
     return [
-        (resource, Roof(label=told, kind="compute", value=rate, resource=resource))
+        (resource, RoofLine(label=told, kind="compute", value=rate, resource=resource))
         for resource, rate, told in rates
         if rate
     ]

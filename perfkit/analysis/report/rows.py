@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from perfkit.analysis.report import aggregate
-from perfkit.analysis.report.aggregate import Rows, group_of
-from perfkit.analysis.results import Node
-from perfkit.analysis.roofline.withheld import judge_rows
+from perfkit.analysis.report.aggregate import LabelledRows, group_of
+from perfkit.analysis.results import ModuleNode
+from perfkit.analysis.roofline.excluded import judge_rows
 from perfkit.columns import Coded
 from perfkit.hardware.ceilings import Ceilings
 from perfkit.profile_names import OPTIMIZER
@@ -66,21 +66,21 @@ def marked_for(run: Run, backend: str) -> pd.DataFrame | None:
 
 def rows_of(
     frame: pd.DataFrame, ceilings: Ceilings | None, table: KernelTable, marked: pd.DataFrame | None = None
-) -> aggregate.Rows:
+) -> aggregate.LabelledRows:
     """The rows of `frame`, a part of `table`, judged by `ceilings`, with their labels and places.
 
     Rows without a module are placed by `marked`, rows of a run of the same step, where it is given.
     """
     family_code, families = frame["family"].astype(object).fillna("other").factorize()
-    judged, withheld = judge_rows(frame, ceilings, table.facts)
+    judged, excluded = judge_rows(frame, ceilings, table.facts)
     placed = frame
     if marked is not None:
         from perfkit.tree.aligned import align_places
 
         placed = align_places(frame, marked)
-    return aggregate.Rows(
+    return aggregate.LabelledRows(
         judged=judged,
-        withheld=withheld,
+        excluded=excluded,
         steps=steps_of(frame, table),
         places=places_of(placed, ("family",)),
         family_code=family_code,
@@ -96,7 +96,7 @@ def _words(column: Any) -> Coded | list[str]:
     return column if isinstance(column, Coded) else list(column.tolist())
 
 
-def module_tree(rows: Rows) -> Node | None:
+def module_tree(rows: LabelledRows) -> ModuleNode | None:
     """The step as a tree of the modules of the rows' places, in the model's order; None without rows.
 
     Each has what it and all below it take, fused kernels divided among them.
@@ -113,9 +113,9 @@ def module_tree(rows: Rows) -> Node | None:
     return _of_node(root, rows)
 
 
-def _of_node(node: nodes.Node, rows: Rows) -> Node:
+def _of_node(node: nodes.Node, rows: LabelledRows) -> ModuleNode:
     path, amounts = ".".join(map(str, node.key)), node.amounts[0]
     assert amounts is not None, "a node without lines"
     total = group_of(path or STEP, amounts, rows)
     name = str(node.key[-1]) if node.key else STEP
-    return Node(name=name, path=path, total=total, children=[_of_node(child, rows) for child in node.children])
+    return ModuleNode(name=name, path=path, total=total, children=[_of_node(child, rows) for child in node.children])

@@ -33,7 +33,7 @@ def serving(
     times = [float(step) for step in facts["step_ns"]]
     begins = np.cumsum([0.0, *times]).tolist()
     found = [
-        _Row(one, begin, time, float(busy), waits)
+        _Iteration(one, begin, time, float(busy), waits)
         for one, begin, time, busy, waits in zip(
             served, begins, times, facts["busy_ns"], token_waits(served, times), strict=False
         )
@@ -43,7 +43,7 @@ def serving(
     return [_phase(phase, rows, frame, ceilings) for phase, rows in phases.items() if rows]
 
 
-class _Row(NamedTuple):
+class _Iteration(NamedTuple):
     """One iteration: its begin, time and busy time in ns, and how long its tokens were waited for."""
 
     served: Iteration
@@ -53,7 +53,7 @@ class _Row(NamedTuple):
     waits: Waits
 
 
-def _phase(phase: str, rows: list[_Row], frame: pd.DataFrame | None, ceilings: Ceilings | None) -> ServingPhase:
+def _phase(phase: str, rows: list[_Iteration], frame: pd.DataFrame | None, ceilings: Ceilings | None) -> ServingPhase:
     """The figures of one phase."""
     iterations, times = [row.served for row in rows], np.array([row.time for row in rows])
     token, slow_token = median_and_slow([row.waits for row in rows])

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from perfkit.analysis.roofline.excluded import details, multiprocessors
 from perfkit.analysis.roofline.roof import Integers
-from perfkit.analysis.roofline.withheld import details, multiprocessors
 from perfkit.instructions.results import KernelCode
 
 if TYPE_CHECKING:

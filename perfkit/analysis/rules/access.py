@@ -5,9 +5,9 @@ from __future__ import annotations
 from perfkit import units
 from perfkit.analysis.results import Group, Reason
 from perfkit.analysis.roofline.counters import Counters
-from perfkit.analysis.roofline.withheld import FULL, TOO_SHORT_NS
+from perfkit.analysis.roofline.excluded import FULL, TOO_SHORT_NS
 from perfkit.analysis.rules.base import WITH_COUNTERS, Rule
-from perfkit.analysis.rules.standing import by_memory, explained, left, lines, part_of_a_wave, uneven, waiting
+from perfkit.analysis.rules.roof_questions import by_memory, explained, left, lines, part_of_a_wave, uneven, waiting
 from perfkit.analysis.words import percent
 from perfkit.instructions import faults
 from perfkit.instructions.products import products

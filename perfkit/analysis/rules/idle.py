@@ -11,7 +11,7 @@ import msgspec
 from perfkit import units
 from perfkit.analysis.results import Finding, Unjudged
 from perfkit.analysis.rules.base import ON_A_GPU, Case, Rule
-from perfkit.analysis.rules.held import call_inside, held_long
+from perfkit.analysis.rules.host_blocked import call_inside, held_long
 from perfkit.analysis.step_results import Accounting, Gap
 from perfkit.analysis.words import listed, percent
 from perfkit.profile_names import ALLOCATION, COPY, WAIT, effect_of_call
@@ -127,7 +127,7 @@ def _has_graphs(case: Case) -> bool:
 
 
 def _held(case: Case) -> float:
-    """Return the time of single slow operators in the gaps, which another rule reports (`rules.held`): ns a step."""
+    """Return the time of single slow operators in the gaps, of which `rules.host_blocked` speaks, ns a step."""
     return sum(case.per_step(one["ns"]) for one in held_long(case))
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from perfkit import units
 from perfkit.analysis.results import Group, Reason
 from perfkit.analysis.roofline.counters import Counters
-from perfkit.analysis.roofline.withheld import TOO_SHORT_NS
+from perfkit.analysis.roofline.excluded import TOO_SHORT_NS
 from perfkit.analysis.rules.base import WITH_COUNTERS, Rule
-from perfkit.analysis.rules.standing import explained, left, lines, near
+from perfkit.analysis.rules.roof_questions import explained, left, lines, near
 from perfkit.analysis.words import percent
 from perfkit.instructions import faults
 from perfkit.instructions.hot import shares_address

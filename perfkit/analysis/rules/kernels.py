@@ -10,13 +10,13 @@ import numpy as np
 from perfkit import units
 from perfkit.analysis.exposed import exposed_ns
 from perfkit.analysis.results import Finding, Group
+from perfkit.analysis.roofline.excluded import FULL, TOO_SHORT_NS
+from perfkit.analysis.roofline.excluded import multiprocessors as sms
 from perfkit.analysis.roofline.roof import Booleans, Reals
-from perfkit.analysis.roofline.withheld import FULL, TOO_SHORT_NS
-from perfkit.analysis.roofline.withheld import multiprocessors as sms
 from perfkit.analysis.rules.base import ON_A_GPU, ON_BOTH, Case, Rule
 from perfkit.analysis.rules.remedies import remedy
-from perfkit.analysis.rules.standing import NEAR, main_reason
-from perfkit.analysis.rules.unequal import left_out, waited
+from perfkit.analysis.rules.roof_questions import NEAR, main_reason
+from perfkit.analysis.rules.uneven_kernels import left_out, waited
 from perfkit.analysis.source import NCU
 from perfkit.analysis.words import apart, bound, call, number, percent
 
@@ -67,7 +67,7 @@ def _below_roof(rule: Rule, case: Case) -> Iterator[Finding]:
 
 
 def _usual(case: Case, groups: Sequence[Group], waiting: Reals) -> Sequence[Group]:
-    """The groups as if no row had waited (`rules.unequal.waited`)."""
+    """The groups as if no row had waited (`rules.uneven_kernels.waited`)."""
     lost: dict[tuple[str, str], float] = {}
     for i in np.flatnonzero(waiting).tolist():
         key = case.short_names[i], case.shapes[i]

@@ -13,7 +13,7 @@ from perfkit.analysis.results import Finding, Unjudged
 from perfkit.analysis.roofline.roof import BOUNDS, Booleans, Reals, unit_name
 from perfkit.analysis.rules.base import ON_A_CPU, ON_BOTH, Case, Rule
 from perfkit.analysis.rules.chains import on_complex
-from perfkit.analysis.rules.unequal import left_out, waited
+from perfkit.analysis.rules.uneven_kernels import left_out, waited
 from perfkit.analysis.words import percent
 
 _NOTABLE = 0.02  # of the step
@@ -25,8 +25,8 @@ _WIDE_NS = 50e3  # a row shorter than this is not shared out over threads
 
 
 def usual_of(case: Case, rows: Booleans) -> tuple[Reals, str]:
-    """Return the time of each kernel without its waiting (`rules.unequal.waited`), ns, and the sentence that says so if
-    some of `rows` have waited."""
+    """Return the time of each kernel without its waiting (`rules.uneven_kernels.waited`), ns, and the sentence that
+    says so if some of `rows` have waited."""
     time, more = np.nan_to_num(case.judged.time), waited(case) if rows.any() else None
     if more is None:
         return time, ""

@@ -11,8 +11,8 @@ import numpy as np
 from perfkit import units
 from perfkit.analysis import tensors
 from perfkit.analysis.results import Finding, Unjudged
+from perfkit.analysis.roofline.excluded import ON_GPU
 from perfkit.analysis.roofline.roof import Booleans
-from perfkit.analysis.roofline.withheld import ON_GPU
 from perfkit.analysis.rules.base import ON_A_GPU, ON_BOTH, Case, Rule
 from perfkit.analysis.words import listed, number, operands
 

@@ -23,7 +23,7 @@ _HURTS = 1.1  # times what prompts and decode take by themselves
 
 
 @dataclass(frozen=True)
-class Gap:
+class IterationGap:
     """Time between the model's last kernel in an iteration and its first in the next one in which the GPU is idle, and
     in which it copies to the host, ns."""
 
@@ -31,7 +31,7 @@ class Gap:
     to_host: float
 
 
-def _gaps(case: Case) -> list[Gap]:
+def _gaps(case: Case) -> list[IterationGap]:
     """The gaps between iterations, but for those in which an engine waits for requests: longer than an iteration."""
     served, steps = iterations(case), step_of(case)
     start, length = (case.frame[name].to_numpy(float, na_value=np.nan) for name in ("start_ns", "duration_ns"))
@@ -47,7 +47,7 @@ def _gaps(case: Case) -> list[Gap]:
         begin, until = last.max(), first.min()
         inside = (end > begin) & (start < until)
         busy = Union(np.maximum(start[inside], begin), np.minimum(end[inside], until)).length
-        found.append(Gap(until - begin - busy, float(length[inside & copies].sum())))
+        found.append(IterationGap(until - begin - busy, float(length[inside & copies].sum())))
     return found
 
 

@@ -12,7 +12,7 @@ from perfkit.analysis.results import Finding, Unjudged
 from perfkit.analysis.roofline.roof import Booleans
 from perfkit.analysis.rules.base import ON_BOTH, Case, Rule
 from perfkit.analysis.rules.machine import usual_of
-from perfkit.analysis.rules.standing import NEAR
+from perfkit.analysis.rules.roof_questions import NEAR
 from perfkit.analysis.words import listed, percent
 
 _LOOKUPS = ("aten::index_select", "aten::embedding", "aten::embedding_bag", "aten::_embedding_bag", "aten::gather")

@@ -7,9 +7,9 @@ import math
 from perfkit import units
 from perfkit.analysis.results import Group, Reason
 from perfkit.analysis.roofline.counters import Counters
-from perfkit.analysis.roofline.withheld import BUSY, TOO_SHORT_NS
+from perfkit.analysis.roofline.excluded import BUSY, TOO_SHORT_NS
 from perfkit.analysis.rules.base import WITH_COUNTERS, Rule
-from perfkit.analysis.rules.standing import (
+from perfkit.analysis.rules.roof_questions import (
     below_its_memory,
     explained,
     left,

@@ -28,7 +28,7 @@ BUCKET_BYTES = 25 * 2**20  # as DDP's: large enough for the network's bandwidth,
 ELEMENTWISE = ("SGD", "Adam", "AdamW", "Adagrad", "Adadelta", "Adamax", "NAdam", "RAdam", "RMSprop", "Rprop")
 
 
-class Bucket:
+class ParameterBucket:
     """Some parameters in one flat tensor (n · K), their gradients in another, and this rank's parts (K) of both."""
 
     def __init__(self, parameters: list[torch.nn.Parameter], rank: int, ranks: int) -> None:
@@ -102,10 +102,10 @@ class Zero1(Parallel):
             )
         rank, ranks = distributed.get_rank(), distributed.get_world_size()
         self._names = {id(p): name for name, p in model.named_parameters()}
-        self._buckets: list[Bucket] = []
+        self._buckets: list[ParameterBucket] = []
         with torch.no_grad():
             for group in self.optimizer.param_groups:
-                made = [Bucket(some, rank, ranks) for some in divided(group["params"])]
+                made = [ParameterBucket(some, rank, ranks) for some in divided(group["params"])]
                 group["params"] = [bucket.part for bucket in made]
                 self._buckets += made
         self._begun = 0
@@ -133,7 +133,7 @@ class Zero1(Parallel):
                 found[self._names[id(parameter)]] = whole[place].view(parameter.shape)
         return found
 
-    def _hook(self, bucket: Bucket, index: int) -> Callable[[Any], None]:
+    def _hook(self, bucket: ParameterBucket, index: int) -> Callable[[Any], None]:
         def take(_: Any) -> None:
             if self._last:
                 bucket.take(index)

@@ -7,7 +7,7 @@ How it is called, and why so:
   every call.
 - The model returns outputs and loss, and only the loss is differentiated: autograd hands the trace zeros for the
   outputs' gradient, and Thunder adds them, as it does for any model that returns both (thunder-llmc does not:
-  `executor.absent`).
+  `executor.none_gradients`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from perfkit.backends import generation, parallel
 from perfkit.backends.interface import AutogradProgram, Backend
 from perfkit.backends.thunder import support
 from perfkit.backends.thunder.distributed import TRACED
-from perfkit.backends.thunder.origins import Modules, recording
+from perfkit.backends.thunder.origins import ModulePaths, recording
 from perfkit.errors import PerfkitError, RunFailed
 from perfkit.profile_names import ROOT
 from perfkit.run_folder import Settings, Symbol
@@ -31,7 +31,7 @@ from perfkit.run_folder import Settings, Symbol
 if TYPE_CHECKING:
     import torch
 
-    from perfkit.workloads.forms import Outputs
+    from perfkit.workloads.batch_formats import Outputs
     from perfkit.workloads.interface import Batch, Workload
 
 _LONGEST = 200  # characters of Thunder's message in a sentence; the log has all
@@ -49,13 +49,13 @@ class Traces:
     @property
     def executed(self) -> dict[str, Any]:
         """The traces that run, without perfkit's marks, by the direction; no backward for inference."""
-        from perfkit.backends.thunder.marks import without_marks
+        from perfkit.backends.thunder.line_ranges import without_marks
 
         traces = {"forward": without_marks(self.computation[-1])}
         return traces | {"backward": without_marks(self.backward[-1])} if self.backward else traces
 
 
-class Compiled:
+class TracedCallable:
     """A callable that `thunder.jit` made, and its traces: those of training, once there are any."""
 
     def __init__(self, call: Any) -> None:
@@ -97,22 +97,22 @@ class ThunderProgram(AutogradProgram):
         transforms: Sequence[Any] = (),
     ) -> None:
         thunder = support.load()
-        from perfkit.backends.thunder.marks import Marks
+        from perfkit.backends.thunder.line_ranges import LineRanges
 
-        self._modules = Modules(model)
-        call = thunder.jit(model, executors=executors, transforms=[*transforms, Marks(self._modules)])
+        self._modules = ModulePaths(model)
+        call = thunder.jit(model, executors=executors, transforms=[*transforms, LineRanges(self._modules)])
         if settings.in_group:
             made = TRACED[settings.parallel](workload, call, settings)
             super().__init__(workload, model, made.call, made.optimizer, parallel=made)
         else:
             super().__init__(workload, model, call, workload.optimizer(model, settings) if settings.training else None)
-        self._compiled = {"": Compiled(self.call)}
+        self._compiled = {"": TracedCallable(self.call)}
         if settings.generate:
             # One for each: a cache of two would try the prompt's call as a token's first, and a check that fails writes
             # the cache's numbers into a message (30 ms of a step with four layers on a CPU; on a GPU a wait a number).
-            marked = [*transforms, Marks(self._modules, self._lines_of_prefill)]
+            marked = [*transforms, LineRanges(self._modules, self._lines_of_prefill)]
             token = thunder.jit(model, executors=executors, transforms=marked)
-            self._compiled = {generation.PREFILL: Compiled(call), generation.DECODE: Compiled(token)}
+            self._compiled = {generation.PREFILL: TracedCallable(call), generation.DECODE: TracedCallable(token)}
             self.generating = generation.calls(call)[0], generation.calls(token)[1]
         self._warnings: list[str] = []
 
@@ -173,20 +173,20 @@ class ThunderProgram(AutogradProgram):
         return self._text(self._compiled)
 
     def _lines_of_prefill(self) -> int:
-        from perfkit.backends.thunder.marks import BETWEEN
+        from perfkit.backends.thunder.line_ranges import BETWEEN
 
         self._compiled[generation.PREFILL].look(training=False)  # it was traced in the step that traces decode
         return len((self._text([generation.PREFILL]) + BETWEEN).splitlines())
 
     def _text(self, names: Iterable[str]) -> str:
         """The executed traces of the compiled callables of these names, one after the other."""
-        from perfkit.backends.thunder.marks import BETWEEN, as_text
+        from perfkit.backends.thunder.line_ranges import BETWEEN, as_text
 
         found = {name: traces.executed for name in names if (traces := self._compiled[name].traces)}
         return BETWEEN.join(as_text(traces, name) for name, traces in found.items())
 
 
-def untraceable(error: Exception, modules: Modules) -> RunFailed:
+def untraceable(error: Exception, modules: ModulePaths) -> RunFailed:
     """Return the error for a model that Thunder cannot trace: the module, and the beginning of Thunder's message."""
     path = module_in(str(error)) or modules.left_by(error)
     text = " ".join(_EMPTY.sub("a value ", _ORIGIN.sub("", str(error))).split())

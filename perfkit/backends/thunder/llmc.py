@@ -51,7 +51,7 @@ class LlmcProgram(ThunderProgram):
 
     def evaluated(self, batch: Batch) -> tuple[Any, Any]:
         """Return outputs and loss of one batch, whose outputs need no gradient of zeros."""
-        from perfkit.backends.thunder.executor.absent import expect_none
+        from perfkit.backends.thunder.executor.none_gradients import expect_none
 
         outputs, loss = super().evaluated(batch)
         expect_none(loss)

@@ -33,14 +33,14 @@ PARAMETER, SYMBOL = "parameter", "symbol"
 
 
 @dataclass(frozen=True)
-class Origin:
+class LogicalOperator:
     """A logical operator of the model: its name, and the path of the module that called it (`ROOT`: the model)."""
 
     module: str
     operator: str
 
 
-class Modules:
+class ModulePaths:
     """The paths of a model's modules, and of the modules that own its parameters by Thunder's name of them."""
 
     def __init__(self, model: torch.nn.Module) -> None:
@@ -69,7 +69,7 @@ class Modules:
 
 
 @contextlib.contextmanager
-def recording(modules: Modules, warn: Callable[[str], None]) -> Iterator[None]:
+def recording(modules: ModulePaths, warn: Callable[[str], None]) -> Iterator[None]:
     """Tag every symbol that Thunder binds while it interprets the model; a step that traces nothing costs nothing.
 
     While the block runs, `modules.left_by` gives the module in whose code an exception came.
@@ -95,7 +95,7 @@ def recording(modules: Modules, warn: Callable[[str], None]) -> Iterator[None]:
             warn(f"Some lines are placed by parameters and data flow only: {type(error).__name__}: {error}.")
             return bound
         if path:
-            bound.tags.add(Origin(path, self.name))  # type: ignore[arg-type]  # a set holds any tag
+            bound.tags.add(LogicalOperator(path, self.name))  # type: ignore[arg-type]  # a set holds any tag
         return bound
 
     setattr(Symbol, "bind", bind)  # noqa: B010  # mypy knows a method that cannot be assigned
@@ -141,7 +141,7 @@ def settle(bound_symbols: Sequence[Any]) -> None:
             _inherit(bound.subsymbols, origin[0])
 
 
-def _inherit(bound_symbols: Sequence[Any], origin: Origin) -> None:
+def _inherit(bound_symbols: Sequence[Any], origin: LogicalOperator) -> None:
     for bound in bound_symbols:
         for other in tagged(bound):
             bound.tags.discard(other)
@@ -149,17 +149,19 @@ def _inherit(bound_symbols: Sequence[Any], origin: Origin) -> None:
         _inherit(bound.subsymbols, origin)
 
 
-def tagged(bound: Any) -> list[Origin]:
+def tagged(bound: Any) -> list[LogicalOperator]:
     """The origins that a symbol is tagged with."""
-    return [tag for tag in bound.tags if isinstance(tag, Origin)]
+    return [tag for tag in bound.tags if isinstance(tag, LogicalOperator)]
 
 
-def origins_of(bound_symbols: Sequence[Any], modules: Modules) -> list[tuple[list[tuple[Origin, float]], str]]:
+def origins_of(
+    bound_symbols: Sequence[Any], modules: ModulePaths
+) -> list[tuple[list[tuple[LogicalOperator, float]], str]]:
     """For each symbol of an executed trace its origins with the bytes that each touches, and the evidence.
 
     A list of several origins is a fusion's; an empty one says that the origin is unknown (evidence "").
     """
-    made: dict[str, Origin] = {}  # by the name of a value
+    made: dict[str, LogicalOperator] = {}  # by the name of a value
     when: dict[str, int] = {}
     found = []
     for index, bound in enumerate(bound_symbols):
@@ -174,8 +176,8 @@ def origins_of(bound_symbols: Sequence[Any], modules: Modules) -> list[tuple[lis
 
 
 def _origins(
-    bound: Any, made: dict[str, Origin], when: dict[str, int], modules: Modules
-) -> tuple[list[tuple[Origin, float]], str]:
+    bound: Any, made: dict[str, LogicalOperator], when: dict[str, int], modules: ModulePaths
+) -> tuple[list[tuple[LogicalOperator, float]], str]:
     if own := tagged(bound):
         return [(own[0], 1.0)], SYMBOL
     inner = [(origin, _bytes(sub)) for sub in bound.subsymbols if bound.sym.is_fusion for origin in tagged(sub)[:1]]
@@ -184,7 +186,7 @@ def _origins(
     names = [proxy.name for proxy in bound.flat_proxy_args]
     owners = [modules.owner[name] for name in names if name in modules.owner]
     if owners and not _unpacks(bound):
-        return [(Origin(owners[0], str(bound.sym.name)), 1.0)], PARAMETER
+        return [(LogicalOperator(owners[0], str(bound.sym.name)), 1.0)], PARAMETER
     known = [name for name in names if name in made]
     if known and not _unpacks(bound):
         return [(made[max(known, key=lambda name: when[name])], 1.0)], SYMBOL

@@ -11,7 +11,7 @@ import torch
 
 from perfkit.capture.agent import order as orders
 from perfkit.capture.agent.forked import Forked
-from perfkit.capture.agent.order import CUT, RESULT, Order, Result
+from perfkit.capture.agent.order import CUT, RESULT, Order, ProcessResult
 from perfkit.capture.agent.recording import waiting
 from perfkit.capture.agent.recording.counting import Counting
 from perfkit.capture.agent.recording.recorder import Recorder
@@ -36,7 +36,7 @@ class Agent:
         """Begin to watch this process, and those that it forks before it ran a model, where they run one."""
         os.register_at_fork(after_in_child=self._forked)
         atexit.register(self._at_exit)
-        self._write(Result(problem=CUT))  # which stays where nothing else is told
+        self._write(ProcessResult(problem=CUT))  # which stays where nothing else is told
         self._watcher.install()
 
     def arm_forked(self) -> None:
@@ -98,7 +98,7 @@ class Agent:
         self._told = True
         self._write(self._watcher.recorder.result)
 
-    def _write(self, result: Result) -> None:
+    def _write(self, result: ProcessResult) -> None:
         try:
             orders.write(self._folder, RESULT, result)
         except OSError as error:

@@ -8,10 +8,10 @@ from typing import Any, Protocol
 import torch
 
 from perfkit.capture.agent.patches import Wrapper, skipped_by_dynamo
-from perfkit.capture.agent.recording.graphs import Graphs
+from perfkit.capture.agent.recording.graphs import GraphCaptures
 from perfkit.capture.agent.recording.recorder import Recorder
 from perfkit.capture.agent.recording.shortage import Shortage
-from perfkit.capture.agent.steps.threads import Thread, Threads
+from perfkit.capture.agent.steps.threads import WatchedThread, WatchedThreads
 
 End = Callable[[], None] | None  # what is due when the wrapped function is left
 compiling = torch.compiler.is_compiling
@@ -19,22 +19,22 @@ _dynamo = torch._C._dynamo.eval_frame
 set_eval_frame = _dynamo.set_eval_frame
 
 
-class Watcher(Protocol):
+class Observer(Protocol):
     """Who is informed: `idle` while nobody watches."""
 
     recorder: Recorder
-    graphs: Graphs
+    graphs: GraphCaptures
     shortage: Shortage
-    threads: Threads
+    threads: WatchedThreads
     idle: bool
 
-    def called(self, thread: Thread, module: torch.nn.Module, args: Any, kwargs: Any) -> bool:
+    def called(self, thread: WatchedThread, module: torch.nn.Module, args: Any, kwargs: Any) -> bool:
         """An outermost module is called; whether the call is a request that is recorded or timed as a step."""
 
-    def returned(self, thread: Thread) -> None:
+    def returned(self, thread: WatchedThread) -> None:
         """Such a request is answered."""
 
-    def is_apart(self, thread: Thread) -> bool:
+    def is_apart(self, thread: WatchedThread) -> bool:
         """Return whether what the thread calls now is work next to the recorded step."""
 
     def note_held(self, optimizer: Any) -> None:
@@ -59,7 +59,7 @@ def apart(function: Callable[..., Any], *args: Any) -> Any:
 skipped_by_dynamo(apart)
 
 
-def around(watcher: Watcher, begin: Callable[[Any, Any], End]) -> Wrapper:
+def around(watcher: Observer, begin: Callable[[Any, Any], End]) -> Wrapper:
     """A wrapper that calls `begin` with the arguments before the function, and what that returns after it."""
 
     def wrapper(original: Callable[..., Any]) -> Callable[..., Any]:

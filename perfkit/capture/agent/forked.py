@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from perfkit.capture.agent.around import apart, compiling
-from perfkit.capture.agent.models import facts
+from perfkit.capture.agent.models import conditions
 from perfkit.capture.agent.patches import Patches
 from perfkit.capture.agent.wrappers import tell_dynamo
 from perfkit.engines import iteration_of
@@ -54,7 +54,7 @@ class Forked:
 
     def _end(self, owner: Any, name: str) -> Callable[..., Any] | None:
         """Arm the process, but for one that loads data; what the call goes to now, None where that is as before."""
-        with self._lock, facts.unseen():
+        with self._lock, conditions.unseen():
             if not self._waits:
                 return None
             self._waits = False
@@ -62,7 +62,7 @@ class Forked:
             self._patches.restore()
             outermost = vars(owner)[name] is not before  # else the program wrapped it, and its wrapper has begun
             tell_dynamo()
-            if facts.in_worker():
+            if conditions.in_worker():
                 return None
             self._arm()
             return vars(owner)[name] if outermost else None

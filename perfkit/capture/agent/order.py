@@ -14,7 +14,7 @@ LINES = "lines.json"  # the trace of the step whose source lines are marked
 STARTED = "started"  # an empty file, made by each Python that finds perfkit
 LOADING, WORKER = "loading.json", "worker-{}.json"  # batches of the loaders, and those of one worker by its process
 SHORTAGE = "oom.pickle"  # the snapshot of an allocation that failed
-HOST, DEVICE, FREE, CHILDREN = "host", "device", "device free", "children"  # of `Result.takes`
+HOST, DEVICE, FREE, CHILDREN = "host", "device", "device free", "children"  # of `ProcessResult.takes`
 GRAPH = "graph-{}.json"  # the trace of a CUDA graph's capture, by the graph's number
 WARMUP, STEPS = 10, 3
 CUT = "The program was ended by a signal, or by os._exit, before its steps were recorded."
@@ -45,7 +45,7 @@ class Order:
 
 
 @dataclasses.dataclass
-class Result:
+class ProcessResult:
     """Records of one process, and facts about its program. Times are in ns; unknown values are None."""
 
     steps_are: str = ""  # what a step is, in words
@@ -96,7 +96,7 @@ class Result:
         return bool(self.step_ns)
 
 
-def write(folder: Path, name: str, content: Order | Result) -> None:
+def write(folder: Path, name: str, content: Order | ProcessResult) -> None:
     """Write the file whole or not at all."""
     folder.mkdir(parents=True, exist_ok=True)
     temporary = folder / f".{name}.{os.getpid()}"
@@ -114,9 +114,9 @@ def read_order(path: str | os.PathLike[str]) -> Order:
     return Order(**_read(Path(path)))
 
 
-def read_results(folder: Path) -> list[tuple[Path, Result]]:
+def read_results(folder: Path) -> list[tuple[Path, ProcessResult]]:
     """Return folder and result of each process that left one, the lowest rank first."""
-    found = [(path.parent, Result(**_read(path))) for path in sorted(folder.glob(f"*/{RESULT}"))]
+    found = [(path.parent, ProcessResult(**_read(path))) for path in sorted(folder.glob(f"*/{RESULT}"))]
     return sorted(found, key=lambda one: (one[1].rank is None, one[1].rank or 0, one[1].pid))
 
 

@@ -7,19 +7,19 @@ from typing import Any
 
 import torch
 
-from perfkit.capture.agent.around import End, Watcher, around
+from perfkit.capture.agent.around import End, Observer, around
 from perfkit.capture.agent.patches import Patches
-from perfkit.capture.agent.tracing.session import Session
+from perfkit.capture.agent.tracing.session import ProfilerSession
 
 
 class OtherProfilers:
     """Counts the profilers of the program's own that are `active`; `begins()` is called when one starts."""
 
-    def __init__(self, session: Session, begins: Callable[[], None]) -> None:
+    def __init__(self, session: ProfilerSession, begins: Callable[[], None]) -> None:
         self._session, self._begins = session, begins
         self.active = 0
 
-    def install(self, watcher: Watcher, patches: Patches) -> None:
+    def install(self, watcher: Observer, patches: Patches) -> None:
         """Begin to count."""
         for owner, begins, ends in (
             (torch.autograd.profiler.profile, "_prepare_trace", "__exit__"),

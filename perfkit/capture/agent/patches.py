@@ -70,7 +70,7 @@ def skipped_by_dynamo(function: Any) -> None:
         frames.skip_code(function.__code__)
 
 
-class Steps:
+class OptimizerSteps:
     """The `step` of every optimizer's class, of those that exist and of those to come, until `restore`."""
 
     def __init__(self, wrapper: Wrapper) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from perfkit.capture.agent.models import facts, names
+from perfkit.capture.agent.models import conditions, names
 from perfkit.capture.agent.models.building import is_building
 from perfkit.capture.agent.models.compilation import Compilation
 from perfkit.capture.agent.models.outermost import Models
@@ -19,7 +19,7 @@ from perfkit.capture.agent.order import TRACE
 from perfkit.capture.agent.others import OtherProfilers
 from perfkit.capture.agent.patches import Patches
 from perfkit.capture.agent.recording import own_costs
-from perfkit.capture.agent.recording.graphs import Graphs
+from perfkit.capture.agent.recording.graphs import GraphCaptures
 from perfkit.capture.agent.recording.recorder import (
     DONE,
     LINING,
@@ -31,10 +31,10 @@ from perfkit.capture.agent.recording.recorder import (
 )
 from perfkit.capture.agent.recording.shortage import Shortage
 from perfkit.capture.agent.steps.ends import BARE, CALL, ITERATION, OPTIMIZER, REPLAY, REQUEST, StepFinder
-from perfkit.capture.agent.steps.marks import Marks
-from perfkit.capture.agent.steps.threads import Owner, Thread, Threads
-from perfkit.capture.agent.steps.turns import key_of, role_of
-from perfkit.capture.agent.tracing import held
+from perfkit.capture.agent.steps.module_ranges import ModuleRanges
+from perfkit.capture.agent.steps.rounds import key_of, role_of
+from perfkit.capture.agent.steps.threads import StepOwner, WatchedThread, WatchedThreads
+from perfkit.capture.agent.tracing import owned_tensors
 from perfkit.capture.agent.wrappers import Wrappers
 
 
@@ -51,19 +51,19 @@ class Watcher:
         self._optimizer = False
         self.models = Models()
         self.shortage = Shortage(recorder.folder, self.models)
-        self.threads = Threads(lambda: Marks(self.models.path_of))
+        self.threads = WatchedThreads(lambda: ModuleRanges(self.models.path_of))
         self.idle = False
         self._lock = threading.RLock()
-        self._owner = Owner()
-        self._apart: Thread | None = None  # whose request is the step that is recorded now
+        self._owner = StepOwner()
+        self._apart: WatchedThread | None = None  # whose request is the step that is recorded now
         self._pending = False  # a step ends at the next moment that is safe
         self._compilation = Compilation(self.models)
-        self._conditions = facts.Conditions()
+        self._conditions = conditions.Conditions()
         self._others = OtherProfilers(recorder.session, self._other_begins)
         self._hindered = False  # by a profiler of the program's own, when the steps were ready
         self._patches = Patches()
         self._wrappers = Wrappers(self)
-        self.graphs = Graphs(recorder)
+        self.graphs = GraphCaptures(recorder)
 
     def install(self) -> None:
         """Begin to watch; where the whole program is one step, begin to record it."""
@@ -98,24 +98,24 @@ class Watcher:
 
     # What the program does -----------------------------------------------------------------------------------------
 
-    def called(self, thread: Thread, module: torch.nn.Module, args: Any, kwargs: Any) -> bool:
+    def called(self, thread: WatchedThread, module: torch.nn.Module, args: Any, kwargs: Any) -> bool:
         """An outermost module is called; whether the call is a request that is a step by itself."""
         found = False
 
         def act() -> None:
             nonlocal found
-            if facts.in_worker():
+            if conditions.in_worker():
                 self.remove()
                 return
             self.graphs.called(module, role_of(module))
             state = self.recorder.state
-            if state == DONE or facts.is_traced() or (state == WARMING and is_building()):
+            if state == DONE or conditions.is_traced() or (state == WARMING and is_building()):
                 return
             self._wrappers.wrap_what_came_late()
-            thread.marks.outermost_call(torch.is_grad_enabled() or facts.recomputes())
+            thread.marks.outermost_call(torch.is_grad_enabled() or conditions.recomputes())
             self.models.add(module)
             if state != RECORDING and self.recorder.is_near:
-                self._conditions = facts.conditions((args, kwargs))
+                self._conditions = conditions.conditions((args, kwargs))
             # A criterion may be made anew for each call.
             bare = self.models.is_bare(module)
             key = role_of(module) if bare else key_of(module)
@@ -124,7 +124,7 @@ class Watcher:
         self._guarded(act)
         return found
 
-    def returned(self, thread: Thread) -> None:
+    def returned(self, thread: WatchedThread) -> None:
         """A request is answered."""
 
         def act() -> None:
@@ -135,7 +135,7 @@ class Watcher:
 
         self._guarded(act)
 
-    def is_apart(self, thread: Thread) -> bool:
+    def is_apart(self, thread: WatchedThread) -> bool:
         """Return whether what the thread calls now is work next to the recorded step: another request."""
         return self._apart is not None and self._apart is not thread
 
@@ -151,7 +151,7 @@ class Watcher:
     def note_held(self, optimizer: torch.optim.Optimizer) -> None:
         """Note what the models and an optimizer hold, where allocations are recorded."""
 
-        self._guarded(lambda: self.recorder.held.note(held.named(*self.models.tensors(), [optimizer])))
+        self._guarded(lambda: self.recorder.held.note(owned_tensors.named(*self.models.tensors(), [optimizer])))
 
     def safe_now(self) -> None:
         """A backward pass is over, in which a step may have ended: optimizers that step as gradients arrive."""
@@ -173,11 +173,11 @@ class Watcher:
 
     # Steps ---------------------------------------------------------------------------------------------------------
 
-    def _signal(self, thread: Thread, kind: str, key: Hashable, role: Hashable) -> bool:
+    def _signal(self, thread: WatchedThread, kind: str, key: Hashable, role: Hashable) -> bool:
         """Take a signal; whether a request begins with it that is a step by itself."""
         if captures_graph() or self.recorder.state == DONE:
             return False  # nothing runs now: what is called is written down for replays
-        if not thread.of_python and self._owner.thread is not None and facts.in_autograd():
+        if not thread.of_python and self._owner.thread is not None and conditions.in_autograd():
             thread = self._owner.thread  # autograd works for it
         if not thread.of_python or self._owner.is_part(thread):
             return False
@@ -187,7 +187,7 @@ class Watcher:
             self.recorder.restart()
         if not (self._only or self._owner.owns(thread)):
             return False
-        if self._pending and not facts.in_autograd():
+        if self._pending and not conditions.in_autograd():
             self._end_late()
         before = self.steps.kind
         boundary = self.steps.signal(kind, key, role)
@@ -197,7 +197,7 @@ class Watcher:
             return False
         if self._owner.serving:
             return self._begin_request(thread)
-        self._pending = facts.in_autograd()  # the profiler neither starts nor stops in there
+        self._pending = conditions.in_autograd()  # the profiler neither starts nor stops in there
         if not self._pending:
             self._boundary(thread)
         return False
@@ -206,7 +206,7 @@ class Watcher:
         self._pending = False
         self._boundary(self.threads.own)
 
-    def _boundary(self, thread: Thread) -> None:
+    def _boundary(self, thread: WatchedThread) -> None:
         state = self.recorder.state
         thread.marks.boundary()
         self.shortage.step_over(self.recorder.result.found)
@@ -218,7 +218,7 @@ class Watcher:
         else:
             thread.marks.begun()
 
-    def _begin_request(self, thread: Thread) -> bool:
+    def _begin_request(self, thread: WatchedThread) -> bool:
         if self._apart is not None:
             return False
         state = self.recorder.state
@@ -240,13 +240,13 @@ class Watcher:
 
     def _trains(self) -> bool:
         """Return whether the program holds an optimizer. Looking takes up to 0.1 s: never again once it does."""
-        self._optimizer = self._optimizer or facts.trains()
+        self._optimizer = self._optimizer or conditions.trains()
         return self._optimizer
 
-    def _begin(self, thread: Thread) -> None:
+    def _begin(self, thread: WatchedThread) -> None:
         self.steps.fix()
         if self.steps.waited:
-            self.recorder.result.notes.append(facts.NO_OPTIMIZER_STEP)
+            self.recorder.result.notes.append(conditions.NO_OPTIMIZER_STEP)
         if self.steps.kind in (REPLAY, ITERATION):
             # A graph holds all passes, and nothing tells its kernels apart; the passes of an engine are its phases.
             self.recorder.outer_pass = ""
@@ -268,8 +268,10 @@ class Watcher:
             result.notes.append(f"The program ended when {len(result.step_ns)} of {wanted.steps} steps were recorded.")
         elif not (result.problem or result.recorded):
             waits = self.steps.kind in (CALL, BARE) and self._optimizer
-            result.problem = facts.OWN_PROFILER if self._hindered else facts.too_few(result.found, wanted, waits)
-            result.hint = facts.WITHOUT_PROFILER if self._hindered else facts.WHOLE if waits else ""
+            result.problem = (
+                conditions.OWN_PROFILER if self._hindered else conditions.too_few(result.found, wanted, waits)
+            )
+            result.hint = conditions.WITHOUT_PROFILER if self._hindered else conditions.WHOLE if waits else ""
         self._end()
 
     def _end(self) -> None:
@@ -288,11 +290,11 @@ class Watcher:
         owner = self._owner.thread
         # A step may change the parameters itself, without an optimizer.
         trains = owner is not None and owner.marks.trains
-        training = self.steps.kind == OPTIMIZER or trains or (self.steps.kind == REPLAY and facts.trains())
-        facts.add(result, models, self._conditions, training)
+        training = self.steps.kind == OPTIMIZER or trains or (self.steps.kind == REPLAY and conditions.trains())
+        conditions.add(result, models, self._conditions, training)
         if result.recorded:
             elsewhere = owner is not None and not (owner.is_main or serving)
-            result.notes += facts.notes(result, elsewhere, self.recorder.order.whole, *self.steps.phase_before())
+            result.notes += conditions.notes(result, elsewhere, self.recorder.order.whole, *self.steps.phase_before())
             self.recorder.loads.write()
             result.compiled = self._compilation.content()
             self._compilation.write(self.recorder.folder)
@@ -300,10 +302,10 @@ class Watcher:
 
     def _guarded(self, action: Callable[[], None]) -> None:
         try:
-            with self._lock, facts.unseen():
+            with self._lock, conditions.unseen():
                 action()
         except Exception as error:
-            if facts.is_of_a_signal(error):
+            if conditions.is_of_a_signal(error):
                 raise
             self.recorder.result.problem = f"perfkit failed in the program: {type(error).__name__}: {error}"
             self.remove()

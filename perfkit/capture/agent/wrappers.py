@@ -16,21 +16,21 @@ from typing import Any
 import torch
 
 from perfkit import profile_names, ranges
-from perfkit.capture.agent.around import End, Watcher, apart, around, compiling, set_eval_frame
-from perfkit.capture.agent.patches import Patches, Steps
+from perfkit.capture.agent.around import End, Observer, apart, around, compiling, set_eval_frame
+from perfkit.capture.agent.patches import OptimizerSteps, Patches
 from perfkit.capture.agent.recording.recorder import DONE, RECORDING, WARMING
 from perfkit.capture.agent.steps.ends import CALL, COMPILED, ITERATION, MARK, OPTIMIZER, REPLAY
-from perfkit.capture.agent.steps.threads import Thread
-from perfkit.capture.agent.steps.turns import key_of, role_of
+from perfkit.capture.agent.steps.rounds import key_of, role_of
+from perfkit.capture.agent.steps.threads import WatchedThread
 from perfkit.engines import iteration_of
 
 
 class Wrappers:
     """Informs `watcher` of what the program does."""
 
-    def __init__(self, watcher: Watcher) -> None:
+    def __init__(self, watcher: Observer) -> None:
         self._watcher, self._recorder = watcher, watcher.recorder
-        self._patches, self._steps = Patches(), Steps(around(watcher, self._optimizer_step))
+        self._patches, self._steps = Patches(), OptimizerSteps(around(watcher, self._optimizer_step))
         self._late: dict[str, Callable[[Any], None]] = {
             "torch._dynamo.eval_frame": lambda module: self._patches.wrap(
                 module, "_callback_from_stance", around(watcher, self._compiled_call)
@@ -132,7 +132,7 @@ class Wrappers:
         return end
 
     def _mark_of(
-        self, thread: Thread, module: torch.nn.Module, outermost: bool
+        self, thread: WatchedThread, module: torch.nn.Module, outermost: bool
     ) -> contextlib.AbstractContextManager[None]:
         if self._quiet():
             return _NOTHING

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perfkit.capture.nsight import ncu
-from perfkit.capture.nsight.process import Ended
+from perfkit.capture.nsight.process import ToolResult
 from perfkit.errors import RunFailed
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ Show = Callable[[str], None]
 
 
 def counted_in(
-    report: Path, ended: Ended, options: ncu.Options, limit_s: float | None, progress: ncu.Progress
+    report: Path, ended: ToolResult, options: ncu.NcuOptions, limit_s: float | None, progress: ncu.NcuProgress
 ) -> KernelTable:
     """The table of ncu's `report`. Raises `PerfkitError` where the capture failed, or the report is not whole."""
     problem = ncu.failure(ended, report, options, limit_s)

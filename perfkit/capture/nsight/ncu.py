@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from perfkit.capture.nsight import messages
-from perfkit.capture.nsight.process import Ended
+from perfkit.capture.nsight.process import ToolResult
 from perfkit.errors import PerfkitError, RunFailed
 from perfkit.readers.ncu.metrics import COLLECTED
 
@@ -26,7 +26,7 @@ _PASSES = re.compile(r"- (\d+) pass(?:es)?\s*$")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class NcuOptions:
     """The kernels to capture, and how.
 
     `clock_control` is "none" (kernels run at the clocks that the program meets without a profiler, so that counters
@@ -61,7 +61,7 @@ def metrics_option() -> str:
     return f"regex:^({plain})$"
 
 
-def command(options: Options, report: Path, program: Sequence[str]) -> list[str]:
+def command(options: NcuOptions, report: Path, program: Sequence[str]) -> list[str]:
     """The command that profiles `program` into `report` (which ends in .ncu-rep; one that exists is replaced)."""
     given = [NAME, "--export", str(report), "--force-overwrite", "--target-processes", "all", "--nvtx"]
     given += ["--metrics", metrics_option()] if options.set == METRICS else ["--set", options.set]
@@ -89,7 +89,7 @@ def is_own(line: str) -> bool:
     return bool(_OWN.match(line))
 
 
-class Progress:
+class NcuProgress:
     """Follows the tool's lines: how many kernels it profiled, and a text for people, now and then."""
 
     EVERY_S = 0.5
@@ -117,7 +117,7 @@ class Progress:
         self._show(f"profiling under ncu · kernel {number}{self._of}, {name}: {how_far}")
 
 
-def failure(ended: Ended, report: Path, options: Options, limit_s: float | None) -> PerfkitError | None:
+def failure(ended: ToolResult, report: Path, options: NcuOptions, limit_s: float | None) -> PerfkitError | None:
     """Why the capture failed, or what is wrong with it though there is a report; None when all went well."""
     said = ended.said
     known = messages.known(said, report)

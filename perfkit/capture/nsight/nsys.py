@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from perfkit.capture.nsight import messages
-from perfkit.capture.nsight.process import Ended
+from perfkit.capture.nsight.process import ToolResult
 from perfkit.errors import PerfkitError, RunFailed
 
 NAME = "nsys"
@@ -25,7 +25,7 @@ _BAR = re.compile(r"\[(\d+)/(\d+)\] \[=*\s*(\d+)%\]\s*(\S*)")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class NsysOptions:
     """The part to capture. With `profiler_api` only what runs between cudaProfilerStart and cudaProfilerStop."""
 
     profiler_api: bool = False
@@ -37,7 +37,7 @@ class Options:
         return bool(self.profiler_api or self.nvtx)
 
 
-def command(options: Options, report: Path, program: Sequence[str]) -> list[str]:
+def command(options: NsysOptions, report: Path, program: Sequence[str]) -> list[str]:
     """The command that captures `program` into `report` (.nsys-rep) and the sqlite export next to it.
 
     Kernels of CUDA graphs are traced one by one, since a graph as a whole says nothing of its kernels. CPU sampling is
@@ -59,7 +59,7 @@ def _range(name: str) -> str:
     return f"{plain}@{domain}" if at else name
 
 
-def environment(options: Options) -> dict[str, str]:
+def environment(options: NsysOptions) -> dict[str, str]:
     """Return the environment that the tool needs: range names are not registered strings, which it would insist on."""
     return {"NSYS_NVTX_PROFILER_REGISTER_ONLY": "0"} if options.nvtx and not options.profiler_api else {}
 
@@ -69,7 +69,7 @@ def is_own(line: str) -> bool:
     return bool(_OWN.match(line))
 
 
-class Progress:
+class NsysProgress:
     """Follows the tool's lines."""
 
     def __init__(self, show: Callable[[str], None]) -> None:
@@ -88,7 +88,7 @@ def export_of(report: Path) -> Path:
     return report.with_suffix(".sqlite")
 
 
-def failure(ended: Ended, report: Path, options: Options, limit_s: float | None) -> PerfkitError | None:
+def failure(ended: ToolResult, report: Path, options: NsysOptions, limit_s: float | None) -> PerfkitError | None:
     """Why the capture failed, or what is wrong with it though there is an export; None when all went well."""
     known = messages.known([line for line in ended.said if "WARNING" not in line], report)
     if known:
@@ -102,7 +102,7 @@ def failure(ended: Ended, report: Path, options: Options, limit_s: float | None)
     return None
 
 
-def _without_export(ended: Ended, report: Path, options: Options) -> PerfkitError:
+def _without_export(ended: ToolResult, report: Path, options: NsysOptions) -> PerfkitError:
     """Why there is nothing to read."""
     raw = report.with_suffix(RAW)
     if report.is_file():

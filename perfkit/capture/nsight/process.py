@@ -25,7 +25,7 @@ _KEPT_LINES = 2000
 
 
 @dataclass
-class Ended:
+class ToolResult:
     """How a tool ended: its exit code, its own lines, the program's last lines, and whether the limit ended it."""
 
     code: int = 0
@@ -55,13 +55,13 @@ def follow(
     output: Callable[[str], None],
     environment: Mapping[str, str] | None = None,
     limit_s: float | None = None,
-) -> Ended:
+) -> ToolResult:
     """Run `command` to its end, or to `limit_s`, after which it and all its children are ended.
 
     `is_own` says whether a line, perhaps not yet whole, is the tool's; `report` gets each such line as it grows,
     `output` each line of the program. Raises `Unavailable` when the tool cannot be started.
     """
-    ended = Ended()
+    ended = ToolResult()
     try:
         process = subprocess.Popen(
             list(command),
@@ -88,7 +88,11 @@ class _Lines:
     """Cuts a stream of bytes into lines and gives each to whom it belongs."""
 
     def __init__(
-        self, ended: Ended, is_own: Callable[[str], bool], report: Callable[[str], None], output: Callable[[str], None]
+        self,
+        ended: ToolResult,
+        is_own: Callable[[str], bool],
+        report: Callable[[str], None],
+        output: Callable[[str], None],
     ) -> None:
         self._ended, self._is_own, self._report, self._output = ended, is_own, report, output
         self._rest = b""

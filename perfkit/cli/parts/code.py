@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 def show(path: Path, out: Path | None, limit: int | None, answer: Json | None) -> None:
     """Show the hottest lines and instructions of each kernel; write all of the code into `out`, as HTML."""
-    from perfkit.cli.parts.output import Wanted, put
+    from perfkit.cli.parts.output import Destination, put
     from perfkit.render.output import of_page
     from perfkit.render.pages import code as rendered
     from perfkit.run_folder import write_whole
@@ -23,7 +23,7 @@ def show(path: Path, out: Path | None, limit: int | None, answer: Json | None) -
         write_whole(out, rendered.render_html(str(path), codes))
     output = of_page(rendered.record(str(path), codes, rows), rendered.page(str(path), codes, rows), "code")
     links = [("Code", str(out))] if out and not answer else []
-    put(output, Wanted(as_json=answer, limit=0), links)
+    put(output, Destination(as_json=answer, limit=0), links)
 
 
 def read(path: Path) -> list[KernelCode]:

@@ -36,7 +36,7 @@ def do(
         raise UsageError("--remote-python belongs to --on.", "Write --on user@host.")
     given, positional = _given(context)
     arguments = [str(context.command.name), *given, "--no-report", "--out", OUT, *positional]
-    return session.do(session.Work(host, arguments, out, overwrite, python, heard), _say)
+    return session.do(session.RemoteCommand(host, arguments, out, overwrite, python, heard), _say)
 
 
 def _given(context: typer.Context) -> tuple[list[str], list[str]]:

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from perfkit.compare.launching import Program
-    from perfkit.compare.stopping import Plan
+    from perfkit.compare.launching import SideProgram
+    from perfkit.compare.stopping import StoppingRule
 
 CHECKED_STEPS = 3  # timed while results are checked: what is compared, the launches time
 ALARMS = 0.05  # more false alarms than this fail the self-test
@@ -22,9 +22,9 @@ SELF_TEST = "mlp"  # the workload of the self-test where none is named
 
 def plan(
     launches: int, precision: float | None, time_limit: float, early: bool = True, resolution: float | None = None
-) -> Plan:
+) -> StoppingRule:
     """Return how much to measure. Raises `UsageError` for invalid numbers."""
-    from perfkit.compare.stopping import EARLY, Plan
+    from perfkit.compare.stopping import EARLY, StoppingRule
     from perfkit.errors import UsageError
     from perfkit.statistics.verdicts import RESOLUTION
 
@@ -32,7 +32,7 @@ def plan(
         raise UsageError("--launches must be at least 1.", "Six are the fewest that can show anything.")
     if precision == 0:
         raise UsageError("--precision must be above 0.", "Write --precision 1%.")
-    return Plan(
+    return StoppingRule(
         launches=launches, precision=precision, time_limit=time_limit, early=EARLY if early else 0,
         resolution=RESOLUTION if resolution is None else resolution,
     )  # fmt: skip
@@ -76,11 +76,11 @@ def folder_for(out: Path | None, texts: Sequence[str]) -> Path:
 
 def programs(
     texts: Sequence[str], backend: str, asked: dict[str, Any], skip: bool
-) -> list[tuple[Program, str, dict[str, str]]]:
+) -> list[tuple[SideProgram, str, dict[str, str]]]:
     """A side for each workload, list of executors and backend: the program, the run folder that it belongs to, and what
     is unavailable."""
     from perfkit.cli.parts import options
-    from perfkit.compare.launching import Program
+    from perfkit.compare.launching import SideProgram
     from perfkit.workloads import loader
     from perfkit.workloads.settings import resolve_settings
 
@@ -108,13 +108,13 @@ def programs(
             words = [titles[number] if len(texts) > 1 else "", name if backends else "", by if len(lists) > 1 else ""]
             label = " ".join(filter(None, words))
             if name not in unavailable:
-                found.append((Program(label, settings, found_by), folder, unavailable))
+                found.append((SideProgram(label, settings, found_by), folder, unavailable))
     return found
 
 
 def measure_into(
-    folder: Path, texts: Sequence[str], backend: str, asked: dict[str, Any], plan: Plan, check: bool, skip: bool,
-    overwrite: bool,
+    folder: Path, texts: Sequence[str], backend: str, asked: dict[str, Any], plan: StoppingRule, check: bool,
+    skip: bool, overwrite: bool,
 ) -> None:  # fmt: skip
     """Check every side, then measure them in turns, into `folder`, which appears when it is whole.
 
@@ -132,7 +132,9 @@ def measure_into(
         measure(folder, sides, plan, check, overwrite, say)
 
 
-def self_test(texts: Sequence[str], backend: str, asked: dict[str, Any], plan: Plan, tries: int, as_json: bool) -> int:
+def self_test(
+    texts: Sequence[str], backend: str, asked: dict[str, Any], plan: StoppingRule, tries: int, as_json: bool
+) -> int:
     """Compare a workload with itself `tries` times; 1 when more than 5 % of the comparisons find a difference."""
     from perfkit.cli.parts.shown import need_torch, progress
     from perfkit.errors import UsageError
@@ -149,7 +151,9 @@ def self_test(texts: Sequence[str], backend: str, asked: dict[str, Any], plan: P
     return _report(program, found, as_json)
 
 
-def _try(program: Program, plan: Plan, number: int, of: int, say: Callable[[str, str], None]) -> dict[str, Any]:
+def _try(
+    program: SideProgram, plan: StoppingRule, number: int, of: int, say: Callable[[str, str], None]
+) -> dict[str, Any]:
     """One A/A comparison, in a folder that goes away."""
     import dataclasses
 
@@ -172,7 +176,7 @@ def _try(program: Program, plan: Plan, number: int, of: int, say: Callable[[str,
     return {name: {"verdict": j.verdict, "ratio": j.ratio, "low": j.low, "high": j.high} for name, j in judged.items()}
 
 
-def _report(program: Program, found: Sequence[dict[str, Any]], as_json: bool) -> int:
+def _report(program: SideProgram, found: Sequence[dict[str, Any]], as_json: bool) -> int:
     from perfkit.render import json
     from perfkit.statistics.verdicts import BETTER, WORSE
 

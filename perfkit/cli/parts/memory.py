@@ -6,18 +6,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from perfkit.cli.parts.output import Wanted
+    from perfkit.cli.parts.output import Destination
 
 NAME = "report-memory"
-ENDINGS = (".pickle", ".pkl")
 
 
-def report(files: list[Path], wanted: Wanted) -> None:
+def report(files: list[Path], wanted: Destination) -> None:
     """Report on snapshots, all in one page. Raises `InputError` for one that cannot be read."""
     _put(files, files[0].name if len(files) == 1 else f"{len(files)} snapshots", wanted)
 
 
-def _put(files: list[Path], title: str, wanted: Wanted) -> None:
+def _put(files: list[Path], title: str, wanted: Destination) -> None:
     from perfkit.cli.parts.output import put
     from perfkit.memory.analyse import analyse
     from perfkit.readers.snapshot.read import read_snapshot
@@ -30,14 +29,15 @@ def _put(files: list[Path], title: str, wanted: Wanted) -> None:
 
 def explain_failures(folder: Path) -> None:
     """Say on stderr who held the memory when an allocation failed, where `folder` has snapshots of that moment."""
-    from perfkit.cli.parts.output import Wanted
+    from perfkit.cli.parts.output import Destination
     from perfkit.cli.parts.shown import complain
     from perfkit.errors import PerfkitError
     from perfkit.readers.formats import MEMORY, held_in
+    from perfkit.readers.formats.snapshot import FORMAT
 
-    files = [file for file in sorted(folder.glob("*")) if file.suffix in ENDINGS and held_in(file) == MEMORY]
+    files = [file for file in sorted(folder.glob("*")) if file.suffix in FORMAT.endings and held_in(file) == MEMORY]
     if files:
         try:
-            _put(files, "Out of memory", Wanted(folder, on_stderr=True))
+            _put(files, "Out of memory", Destination(folder, on_stderr=True))
         except PerfkitError as error:
             complain(str(error))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from perfkit.errors import UsageError
 
 if TYPE_CHECKING:
-    from perfkit.run.counters import Plan
+    from perfkit.run.counters import NsightPlan
 
 
 def check(tool: str, counter_set: str, clock_control: str, cache_control: str, time_limit: float) -> None:
@@ -39,16 +39,16 @@ def changed(given: Mapping[str, Any]) -> dict[str, bool]:
     """Return which options of ncu have another value than the usual one, by name."""
     from perfkit.capture.nsight import ncu
 
-    usual = ncu.Options()
+    usual = ncu.NcuOptions()
     return {name: value != getattr(usual, name) for name, value in given.items()}
 
 
 def plan(
     settings: Any, counter_set: str, clock_control: str, cache_control: str, one_layer: bool, time_limit: float
-) -> Plan | None:
+) -> NsightPlan | None:
     """Return what a run asks of Nsight; None with another profiler. Raises `UsageError` for options that do not fit."""
     from perfkit.capture.nsight import TOOLS, ncu
-    from perfkit.run.counters import Plan
+    from perfkit.run.counters import NsightPlan
 
     given: dict[str, Any] = {"set": counter_set, "clock_control": clock_control, "cache_control": cache_control}
     if settings.profiler != ncu.NAME:
@@ -56,5 +56,5 @@ def plan(
     if settings.profiler not in TOOLS:
         return None
     check(settings.profiler, counter_set, clock_control, cache_control, time_limit)
-    options = ncu.Options(**given, profiler_api=True)
-    return Plan(tool=settings.profiler, ncu=options, one_layer=one_layer, limit_s=time_limit)
+    options = ncu.NcuOptions(**given, profiler_api=True)
+    return NsightPlan(tool=settings.profiler, ncu=options, one_layer=one_layer, limit_s=time_limit)

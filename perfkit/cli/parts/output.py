@@ -47,7 +47,7 @@ def json_of(as_json: bool, brief: bool | None = None, select: str = "") -> Json 
 
 
 @dataclass(frozen=True)
-class Wanted:
+class Destination:
     """The destination of a result: files of these formats in a folder under a name, and JSON or text on a stream.
 
     `hint` says how to get files where none were written.
@@ -62,7 +62,7 @@ class Wanted:
     hint: bool = False
 
 
-def put(output: Output, wanted: Wanted, links: Sequence[tuple[str, str]] = ()) -> bool:
+def put(output: Output, wanted: Destination, links: Sequence[tuple[str, str]] = ()) -> bool:
     """Write the files of `output`, show it, and say where it lies, `links` (a word and a place or command) included.
 
     Returns whether a profile is unusable, which is said on stderr. Raises `UsageError` where the folder cannot be made,
@@ -71,7 +71,7 @@ def put(output: Output, wanted: Wanted, links: Sequence[tuple[str, str]] = ()) -
     return show(output, wanted, write(output, wanted), links)
 
 
-def write(output: Output, wanted: Wanted) -> list[Path]:
+def write(output: Output, wanted: Destination) -> list[Path]:
     """Write the files of `output`; their paths."""
     if wanted.folder is None:
         return []
@@ -79,7 +79,7 @@ def write(output: Output, wanted: Wanted) -> list[Path]:
     return output.write(wanted.folder, wanted.formats, wanted.name)
 
 
-def show(output: Output, wanted: Wanted, written: Sequence[Path], links: Sequence[tuple[str, str]] = ()) -> bool:
+def show(output: Output, wanted: Destination, written: Sequence[Path], links: Sequence[tuple[str, str]] = ()) -> bool:
     """Show `output`, and say where its files lie; whether a profile is unusable."""
     from perfkit.render import page, terminal
     from perfkit.render.report import on_terminal

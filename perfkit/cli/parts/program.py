@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from perfkit.capture import counted
     from perfkit.capture.agent.order import Order
-    from perfkit.cli.parts.output import Wanted
+    from perfkit.cli.parts.output import Destination
 
 
 def capture(
@@ -23,8 +23,8 @@ def capture(
     out: Path | None,
     backend: str,
     overwrite: bool,
-    form: Wanted,
-    counters: counted.Plan | None = None,
+    form: Destination,
+    counters: counted.CounterPlan | None = None,
     reported: bool = True,
 ) -> int:
     """Capture `command` into the run folder `out`, with `counters` under ncu a second time, and report on it if it is
@@ -35,7 +35,7 @@ def capture(
     from perfkit.run_folder import read_manifest
 
     folder = out or _folder(command)
-    started = program.Program(list(command), order, folder, backend, overwrite, counters)
+    started = program.CapturedProgram(list(command), order, folder, backend, overwrite, counters)
     with said() as say:
         code, problem = program.capture(started, say)
     memory.explain_failures(failures.folder_of(folder))
@@ -54,7 +54,7 @@ def capture_elsewhere(
     command: Sequence[str],
     out: Path | None,
     overwrite: bool,
-    form: Wanted,
+    form: Destination,
 ) -> int:
     """The same on another machine: the program runs there with our streams, and the report is made here."""
     from perfkit.cli.parts import elsewhere

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from perfkit.cli.parts.output import Wanted
+    from perfkit.cli.parts.output import Destination
     from perfkit.ranks.drawing import Drawing
-    from perfkit.ranks.job import Job
-    from perfkit.ranks.members import Member
+    from perfkit.ranks.rank_group import RankGroup
+    from perfkit.ranks.rank_table import RankTable
     from perfkit.ranks.results import RanksReport
     from perfkit.render.output import Output
     from perfkit.table import KernelTable
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 NAME = "report-ranks"
 
 
-def report_ranks(paths: list[Path], wanted: Wanted) -> list[Path]:
+def report_ranks(paths: list[Path], wanted: Destination) -> list[Path]:
     """Report on the traces of ranks among `paths`, if there are two or more; the other paths, in order.
 
     A folder that is not a run folder means the traces in it.
@@ -33,12 +33,12 @@ def report_ranks(paths: list[Path], wanted: Wanted) -> list[Path]:
             print(f"Not compared with other ranks: {problem}", file=sys.stderr)
         return files
     from perfkit.cli.parts.output import put
-    from perfkit.ranks import beside
+    from perfkit.ranks import link_context
     from perfkit.ranks.analyse import of_job
-    from perfkit.ranks.job import together
+    from perfkit.ranks.rank_group import together
 
-    job, run = together(members), beside.run_of(members)
-    found = of_job(job, problems, beside.roofs(members, run), beside.environment(run))
+    job, run = together(members), link_context.run_of(members)
+    found = of_job(job, problems, link_context.roofs(members, run), link_context.environment(run))
     put(_output(found, job), replace(wanted, name=NAME))
     return [file for file in files if file not in ranks]
 
@@ -51,7 +51,7 @@ def _ranks_among(paths: list[Path]) -> tuple[list[Path], list[Path]]:
     return files, [file for file in files if several.is_of_a_rank(file)] if len(files) > 1 else []
 
 
-def _output(found: RanksReport, job: Job) -> Output:
+def _output(found: RanksReport, job: RankGroup) -> Output:
     from perfkit.ranks.drawing import draw
     from perfkit.render.output import Output
     from perfkit.render.pages import ranks as ranks_page
@@ -64,10 +64,10 @@ def _output(found: RanksReport, job: Job) -> Output:
     return Output(found, lambda form: made, NAME, files, lambda: {"": draw(job).joined()})
 
 
-def _read(paths: list[Path]) -> tuple[list[Member], list[str]]:
+def _read(paths: list[Path]) -> tuple[list[RankTable], list[str]]:
     """The ranks whose traces could be read, and a sentence for each other."""
     from perfkit.cli.parts import shown
-    from perfkit.ranks.members import of_table
+    from perfkit.ranks.rank_table import of_table
     from perfkit.readers import several
 
     with shown.progress() as say:
@@ -82,7 +82,7 @@ def drawn(paths: list[Path]) -> tuple[Drawing, list[str]] | None:
     from perfkit.cli.parts import shown
     from perfkit.errors import InputError
     from perfkit.ranks.drawing import draw
-    from perfkit.ranks.job import together
+    from perfkit.ranks.rank_group import together
     from perfkit.readers import several
 
     _, ranks = _ranks_among(paths)
@@ -98,7 +98,7 @@ def drawn(paths: list[Path]) -> tuple[Drawing, list[str]] | None:
     return draw(job, {member.rank: table for member, table in reversed(read)}), [*problems, *job.said]
 
 
-def _with_table(table: KernelTable) -> tuple[Member, KernelTable]:
-    from perfkit.ranks.members import of_table
+def _with_table(table: KernelTable) -> tuple[RankTable, KernelTable]:
+    from perfkit.ranks.rank_table import of_table
 
     return of_table(table), table

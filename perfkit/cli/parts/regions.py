@@ -19,7 +19,7 @@ def is_regions(path: Path) -> bool:
 
 def show(path: Path, out: Path | None, limit: int | None, answer: Json | None) -> None:
     """Show the regions of the longest launch; write a page (.html) or a trace for Perfetto (.json) into `out`."""
-    from perfkit.cli.parts.output import Wanted, put
+    from perfkit.cli.parts.output import Destination, put
     from perfkit.instructions import proton, regions
     from perfkit.render.output import of_page
     from perfkit.render.page import render_html
@@ -32,4 +32,4 @@ def show(path: Path, out: Path | None, limit: int | None, answer: Json | None) -
     if out:
         write_whole(out, rendered.trace(records).decode() if rendered.is_trace(out) else render_html(page))
     links = [("Trace" if rendered.is_trace(out) else "Page", str(out))] if out and not answer else []
-    put(of_page(rendered.record(str(path), launch), page, "regions"), Wanted(as_json=answer, limit=0), links)
+    put(of_page(rendered.record(str(path), launch), page, "regions"), Destination(as_json=answer, limit=0), links)

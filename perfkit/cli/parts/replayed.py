@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from perfkit.bench.results import Bench
-    from perfkit.bench.run import Options
+    from perfkit.bench.run import BenchOptions
     from perfkit.hardware.ceilings import Ceilings
 
 HOW = "Name one: --kernel 1, or --operator aten::addmm."
 
 
 @dataclass(frozen=True)
-class Asked:
+class ReplayRequest:
     """The row of the kernel table, or the operator, of a trace that runs again, and where its script goes."""
 
     trace: Path
@@ -29,7 +29,7 @@ class Asked:
 def asked(
     operations: Sequence[str], kernel: int | None, operator: str, module: str, script: Path | None,
     others: Sequence[Any],
-) -> Asked | None:  # fmt: skip
+) -> ReplayRequest | None:  # fmt: skip
     """Return what is asked of a trace; None where no trace is meant. Raises `UsageError` for options that do not fit.
 
     `others` are sizes, sweep, dtype, blocks and kernels, which the trace decides.
@@ -56,7 +56,7 @@ def asked(
     for option, value in zip(options, others, strict=True):
         if value:
             raise UsageError(f"{option} does not go with a trace, which has the shapes and dtypes.", "Leave it out.")
-    return Asked(Path(traces[0]), kernel, operator, module, script)
+    return ReplayRequest(Path(traces[0]), kernel, operator, module, script)
 
 
 def best_device() -> str:
@@ -67,8 +67,8 @@ def best_device() -> str:
 
 
 def run(
-    asked: Asked,
-    how: Options,
+    asked: ReplayRequest,
+    how: BenchOptions,
     wanted: tuple[Sequence[str], Sequence[str]],
     ceilings: Callable[[Callable[[str, str], None]], Ceilings] | None,
 ) -> Bench:
@@ -79,7 +79,7 @@ def run(
 
     with progress() as say:
         say("trace", "reading")
-        trace = recorded.Trace(asked.trace)
+        trace = recorded.TraceTable(asked.trace)
         if asked.kernel is not None:
             found = trace.by_kernel(asked.kernel)
         else:

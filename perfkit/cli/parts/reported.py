@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from perfkit.cli.parts.output import Json, Wanted, links_of_run, put, show, write
+from perfkit.cli.parts.output import Destination, Json, links_of_run, put, show, write
 
 if TYPE_CHECKING:
     from perfkit.analysis.results import Report
@@ -27,10 +27,10 @@ def output_of(source: Run | KernelTable, path: Path, as_job: bool = True) -> Out
     from perfkit.table import KernelTable
 
     if as_job and not isinstance(source, KernelTable):
-        from perfkit.cli.parts import jobs
+        from perfkit.cli.parts import rank_groups
 
-        if job := jobs.of(source):
-            return jobs.output_of(job)
+        if job := rank_groups.of(source):
+            return rank_groups.output_of(job)
     report = analyse_any(source, path)
     return of_report(report, lambda: tables_of(source), lambda: answers(report, source))
 
@@ -47,7 +47,7 @@ def answers(report: Report, source: Run | KernelTable) -> Answers:
     return views.answers(report, timelines, memory_of(source, name))
 
 
-def of_path(path: Path, wanted: Wanted, alone: bool, annotate: bool = False, counters: Path | None = None) -> bool:
+def of_path(path: Path, wanted: Destination, alone: bool, annotate: bool = False, counters: Path | None = None) -> bool:
     """Read a run or profile, analyse it, write its report, show it, and say where it is.
 
     Its files are in `wanted.folder`, those of a run else in the run itself. `counters` are joined; with `annotate` the
@@ -90,16 +90,16 @@ def listings(source: Run | KernelTable, folder: Path | None) -> list[Path]:
     return written
 
 
-def in_run(folder: Path, as_json: Json | None = None) -> Wanted:
+def in_run(folder: Path, as_json: Json | None = None) -> Destination:
     """Every format in the run folder itself, and JSON or text on stdout."""
-    return Wanted(folder, EVERY_FORMAT, as_json)
+    return Destination(folder, EVERY_FORMAT, as_json)
 
 
 class RunReport:
     """The report of a run folder, written into it with TensorBoard's event files and the listings of its programs."""
 
     def __init__(
-        self, folder: Path, wanted: Wanted, annotate: bool = False, say: Callable[[str, str], None] | None = None
+        self, folder: Path, wanted: Destination, annotate: bool = False, say: Callable[[str, str], None] | None = None
     ) -> None:
         from perfkit import readers
         from perfkit.analysis.report.analyse import analyse
@@ -129,7 +129,7 @@ class RunReport:
         return int(unusable or bool(report and any(b.status in ("wrong", "failed") for b in report.backends)))
 
 
-def program_report(folder: Path, form: Wanted) -> int:
+def program_report(folder: Path, form: Destination) -> int:
     """Write the report of a captured program, and show it as `form` says; 1 where its profile is unusable."""
     return RunReport(folder, replace(form, folder=folder, formats=EVERY_FORMAT)).show()
 

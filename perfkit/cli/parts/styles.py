@@ -58,7 +58,7 @@ def report(paths: Iterable[Path], out: Path | None, write: Write, extension: str
 def _llmc(layers: int | None, pass_names: str, as_json: bool) -> Write:
     from perfkit.analysis import llmc_style
 
-    settings = llmc_style.Settings(llmc_style.LAYERS if layers is None else layers, llmc_style.named(pass_names))
+    settings = llmc_style.LlmcStyle(llmc_style.LAYERS if layers is None else layers, llmc_style.named(pass_names))
 
     def write(title: str, table: KernelTable) -> str:
         summary = llmc_style.summarize(table, settings)

@@ -9,25 +9,25 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from perfkit.analysis.sweep import Sweep
     from perfkit.cli.parts.output import Json
-    from perfkit.run.sweep import Cell
+    from perfkit.run.sweep import SweepCell
 
 
 def run(
     axes: Mapping[str, list[str]],
-    cells: Sequence[Cell],
+    cells: Sequence[SweepCell],
     named: Mapping[str, str],
     unavailable: dict[str, str],
     folder: Path,
     as_json: Json | None,
 ) -> int:
     """Run the cells and show them; the exit code, 1 where a backend is wrong or failed in one of them."""
-    from perfkit.cli.parts.output import Wanted, show, write
+    from perfkit.cli.parts.output import Destination, show, write
     from perfkit.cli.parts.shown import progress
     from perfkit.render.output import of_page
     from perfkit.render.pages import sweep as rendered
     from perfkit.run.sweep import run_cells
 
-    wanted = Wanted(folder, as_json=as_json)
+    wanted = Destination(folder, as_json=as_json)
 
     with progress() as say:
         there = run_cells(cells, named, unavailable, say)
@@ -41,7 +41,7 @@ def run(
     return 1 if found.bad else 0
 
 
-def _analysed(axes: Mapping[str, list[str]], cells: Sequence[Cell]) -> Sweep:
+def _analysed(axes: Mapping[str, list[str]], cells: Sequence[SweepCell]) -> Sweep:
     from perfkit import readers
     from perfkit.analysis.report.analyse import analyse
     from perfkit.analysis.sweep import summarise

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from perfkit.cli.parts.output import Wanted
+    from perfkit.cli.parts.output import Destination
     from perfkit.readers.training_log import TrainingLog
 
 _SHOWN = 3  # damaged lines that are quoted
 EVENTS = "tensorboard"
 
 
-def report(logs: list[Path], wanted: Wanted) -> None:
+def report(logs: list[Path], wanted: Destination) -> None:
     """Report on training logs, one by one. Raises `InputError` for one that cannot be read."""
     from perfkit.readers import training_log
 
@@ -23,7 +23,7 @@ def report(logs: list[Path], wanted: Wanted) -> None:
         _report(training_log.read_log(path), wanted)
 
 
-def _report(log: TrainingLog, wanted: Wanted) -> None:
+def _report(log: TrainingLog, wanted: Destination) -> None:
     from perfkit.analysis.training import summarise
     from perfkit.cli.parts import output
     from perfkit.render import scalars

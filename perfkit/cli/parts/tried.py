@@ -13,16 +13,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from perfkit.cli.parts.output import Wanted
-    from perfkit.compare.metrics import Rule
-    from perfkit.compare.stopping import Plan
+    from perfkit.cli.parts.output import Destination
+    from perfkit.compare.metrics import VerdictRule
+    from perfkit.compare.stopping import StoppingRule
+    from perfkit.tries.interleaved import Progress, TimedCommand
     from perfkit.tries.results import Try
-    from perfkit.tries.trees import Asked, Change, Tree
-    from perfkit.tries.turns import Program, Progress
-    from perfkit.tries.workload import Known
+    from perfkit.tries.trees import SideNames, SourceChange, Tree
+    from perfkit.tries.workload import TriedWorkload
 
 
-def tried(program: Program, asked: Asked, plan: Plan, rule: Rule, log: Path | None, wanted: Wanted) -> int:
+def tried(
+    program: TimedCommand,
+    asked: SideNames,
+    plan: StoppingRule,
+    rule: VerdictRule,
+    log: Path | None,
+    wanted: Destination,
+) -> int:
     """Measure both sides, decide, log and show it; the exit code.
 
     Raises `UsageError` for a program that cannot be run or tried.
@@ -55,10 +62,17 @@ def _keep(done: Try, patch: str) -> None:
         done.notes.append(f"The folder is not changed. {error.message}")
 
 
-def _measured(program: Program, sides: Sequence[Tree], change: Change, plan: Plan, rule: Rule, say: Progress) -> Try:
+def _measured(
+    program: TimedCommand,
+    sides: Sequence[Tree],
+    change: SourceChange,
+    plan: StoppingRule,
+    rule: VerdictRule,
+    say: Progress,
+) -> Try:
     """Measure both sides and decide."""
     from perfkit.errors import UsageError
-    from perfkit.tries import decide, turns, workload
+    from perfkit.tries import decide, interleaved, workload
 
     run = _of_run(program.command)
     if run is None and shutil.which(sides[0].moved(program.command[0])) is None:
@@ -71,7 +85,7 @@ def _measured(program: Program, sides: Sequence[Tree], change: Change, plan: Pla
             watched = [str(place / file) for side in sides for place in (side.original, side.root)
                        for file in change.files if file.endswith(".py")]  # fmt: skip
             order = dataclasses.replace(program.order, watched=tuple(dict.fromkeys(watched)))
-            measured = turns.measure(dataclasses.replace(program, order=order), sides, plan, Path(place), say)
+            measured = interleaved.measure(dataclasses.replace(program, order=order), sides, plan, Path(place), say)
     return decide.made(program.command, change, measured, plan, rule, number)
 
 
@@ -83,13 +97,13 @@ def _of_run(command: Sequence[str]) -> list[str] | None:
     return words[2:] if Path(words[0]).name == "perfkit" and words[1:2] == ["run"] else None
 
 
-def _known(arguments: list[str], before: Tree) -> Known:
+def _known(arguments: list[str], before: Tree) -> TriedWorkload:
     """The workload that `perfkit run ARGUMENTS` is about, as it is before the change.
 
     Raises `UsageError` for what a try cannot measure.
     """
     from perfkit.errors import UsageError
-    from perfkit.tries.workload import Known
+    from perfkit.tries.workload import TriedWorkload
     from perfkit.workloads import loader
     from perfkit.workloads.settings import resolve_settings
 
@@ -110,7 +124,7 @@ def _known(arguments: list[str], before: Tree) -> Known:
     in_copy = Path(settings.workload).is_relative_to(before.root)
     if not (in_copy or before.original == Path(perfkit.__file__).resolve().parents[1]):
         raise UsageError(f"{name} is not in {before.original}, so no change of it is seen.", "Start in its folder.")
-    return Known(settings, backends[0])
+    return TriedWorkload(settings, backends[0])
 
 
 def _parsed(arguments: list[str]) -> tuple[dict[str, Any], str, list[str]]:

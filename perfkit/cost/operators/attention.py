@@ -17,7 +17,7 @@ from functools import partial
 
 from perfkit.cost.model import Call, Cost, TensorSpec
 from perfkit.cost.operators import masks
-from perfkit.cost.operators.masks import Places, after_number
+from perfkit.cost.operators.masks import ArgumentPositions, after_number
 from perfkit.cost.registry import Operator, same
 from perfkit.cost.shapes import dense, matrix_unit, product, tensor_at, vector_unit, work
 
@@ -33,7 +33,7 @@ class _Sizes:
     pairs: float | None
 
 
-def _sizes(call: Call, places: Places) -> _Sizes:
+def _sizes(call: Call, places: ArgumentPositions) -> _Sizes:
     """Sizes and pairs; tensors are (…, H, T, D), or (…, T, H, D) in the inner flash and efficient kernels."""
     query, key, value = (call.tensor(places.query + i) for i in range(3))
     packed = masks.is_packed(call, places) and len(query.shape) == 3
@@ -59,7 +59,7 @@ def _flop(
     }
 
 
-def forward(places: Places) -> Callable[[Call], Cost]:
+def forward(places: ArgumentPositions) -> Callable[[Call], Cost]:
     """Cost of attention(query, key, value, …); writes output and log-sums."""
 
     def cost(call: Call) -> Cost:
@@ -72,7 +72,7 @@ def forward(places: Places) -> Callable[[Call], Cost]:
     return cost
 
 
-def backward(places: Places) -> Callable[[Call], Cost]:
+def backward(places: ArgumentPositions) -> Callable[[Call], Cost]:
     """Cost of attention_backward(grad, query, key, value, …). A row's sum of output · grad is a product over E."""
 
     def cost(call: Call) -> Cost:
@@ -87,17 +87,19 @@ def backward(places: Places) -> Callable[[Call], Cost]:
 
 def flex(call: Call) -> Cost:
     """flex_attention(query, key, value, score function, block mask, …): FLOP of the score function are not counted."""
-    return forward(Places(3, block_mask=3))(replace(call, arguments=(*call.arguments[:3], call.arguments[4])))
+    return forward(ArgumentPositions(3, block_mask=3))(
+        replace(call, arguments=(*call.arguments[:3], call.arguments[4]))
+    )
 
 
 def flex_backward(call: Call) -> Cost:
     """flex_attention_backward(query, key, value, output, log-sums, gradient, …, block mask at 9, …)."""
     query, key, value, out, sums, grad = (call.tensor(i) for i in range(6))
     arguments = (grad, query, key, value, out, sums, call.arguments[9])
-    return backward(Places(6, query=1, output=4, sums=5, block_mask=6))(replace(call, arguments=arguments))
+    return backward(ArgumentPositions(6, query=1, output=4, sums=5, block_mask=6))(replace(call, arguments=arguments))
 
 
-def _bias(call: Call, places: Places) -> TensorSpec | None:
+def _bias(call: Call, places: ArgumentPositions) -> TensorSpec | None:
     return tensor_at(call, places.bias) if places.bias is not None else None
 
 
@@ -107,34 +109,42 @@ _READ = "query, key, value, mask; output and B·H·Q log-sums (fp32)"
 _READ_BACKWARD = "gradient, query, key, value, mask, output, log-sums; three gradients"
 
 _FORWARDS = {
-    "_scaled_dot_product_flash_attention_for_cpu": Places(4, bias=5),
-    "_scaled_dot_product_flash_attention": Places(after_number(3, 4, 7), lower_right=True),
-    "_scaled_dot_product_efficient_attention": Places(after_number(3, 4, 6), bias=3),
-    "_scaled_dot_product_cudnn_attention": Places(after_number(3, 4, 6), bias=3),
-    "_scaled_dot_product_fused_attention_overrideable": Places(after_number(3, 4, 5), bias=3),
-    "_cudnn_attention_forward": Places(10, bias=3, sequences=4),
-    "_flash_attention_forward": Places(8, sequences=3, left=11, given=(13, 15), time_first=True, lower_right=True),
-    "_efficient_attention_forward": Places(9, bias=3, sequences=4, given=(12,), width=13, kinds=True, time_first=True),
+    "_scaled_dot_product_flash_attention_for_cpu": ArgumentPositions(4, bias=5),
+    "_scaled_dot_product_flash_attention": ArgumentPositions(after_number(3, 4, 7), lower_right=True),
+    "_scaled_dot_product_efficient_attention": ArgumentPositions(after_number(3, 4, 6), bias=3),
+    "_scaled_dot_product_cudnn_attention": ArgumentPositions(after_number(3, 4, 6), bias=3),
+    "_scaled_dot_product_fused_attention_overrideable": ArgumentPositions(after_number(3, 4, 5), bias=3),
+    "_cudnn_attention_forward": ArgumentPositions(10, bias=3, sequences=4),
+    "_flash_attention_forward": ArgumentPositions(
+        8, sequences=3, left=11, given=(13, 15), time_first=True, lower_right=True
+    ),
+    "_efficient_attention_forward": ArgumentPositions(
+        9, bias=3, sequences=4, given=(12,), width=13, kinds=True, time_first=True
+    ),
 }
 _BACKWARDS = {
-    "_scaled_dot_product_flash_attention_for_cpu_backward": Places(7, bias=8, query=1, output=4, sums=5),
-    "_scaled_dot_product_flash_attention_backward": Places(
+    "_scaled_dot_product_flash_attention_for_cpu_backward": ArgumentPositions(7, bias=8, query=1, output=4, sums=5),
+    "_scaled_dot_product_flash_attention_backward": ArgumentPositions(
         11, query=1, output=4, sums=5, sequences=6, lower_right=True
     ),
-    "_scaled_dot_product_efficient_attention_backward": Places(11, bias=4, query=1, output=5, sums=6),
-    "_scaled_dot_product_cudnn_attention_backward": Places(14, bias=8, query=1, output=4, sums=5, sequences=9),
-    "_scaled_dot_product_fused_attention_overrideable_backward": Places(13, bias=4, query=1, output=6, sums=7),
-    "_cudnn_attention_backward": Places(14, bias=8, query=1, output=4, sums=5, sequences=9),
-    "_flash_attention_backward": Places(
+    "_scaled_dot_product_efficient_attention_backward": ArgumentPositions(11, bias=4, query=1, output=5, sums=6),
+    "_scaled_dot_product_cudnn_attention_backward": ArgumentPositions(
+        14, bias=8, query=1, output=4, sums=5, sequences=9
+    ),
+    "_scaled_dot_product_fused_attention_overrideable_backward": ArgumentPositions(
+        13, bias=4, query=1, output=6, sums=7
+    ),
+    "_cudnn_attention_backward": ArgumentPositions(14, bias=8, query=1, output=4, sums=5, sequences=9),
+    "_flash_attention_backward": ArgumentPositions(
         11, query=1, output=4, sums=5, sequences=6, left=15, time_first=True, lower_right=True
     ),
-    "_efficient_attention_backward": Places(
+    "_efficient_attention_backward": ArgumentPositions(
         14, bias=4, query=1, output=5, sums=10, sequences=6, width=18, kinds=True, time_first=True
     ),
 }
 _COMPOSITES = {
-    "scaled_dot_product_attention": Places(5, bias=3),
-    "_scaled_dot_product_attention_math": Places(5, bias=3),
+    "scaled_dot_product_attention": ArgumentPositions(5, bias=3),
+    "_scaled_dot_product_attention_math": ArgumentPositions(5, bias=3),
 }
 
 

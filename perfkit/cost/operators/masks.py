@@ -18,7 +18,7 @@ _UPPER_LEFT, _LOWER_RIGHT = 1, 2  # the efficient kernels' kinds of mask; 0: wit
 
 
 @dataclass(frozen=True)
-class Places:
+class ArgumentPositions:
     """Positions of the arguments of an attention; None: it has no such argument.
 
     `query` is followed by key and value, `sequences` (ends of the queries' packed sequences) by those of the keys and
@@ -74,7 +74,7 @@ def _clipped(first: int, count: int, limit: int) -> int:
     return (rising - below) * (2 * first + below + rising - 1) // 2 + (count - rising) * limit
 
 
-def mask_of(call: Call, places: Places) -> Mask | None:
+def mask_of(call: Call, places: ArgumentPositions) -> Mask | None:
     """The mask of a call; None where it was not recorded."""
     at = places.causal if isinstance(places.causal, int) else places.causal(call)
     causal = _at(call, at)
@@ -90,12 +90,12 @@ def mask_of(call: Call, places: Places) -> Mask | None:
     return Mask(left, 0 if causal else right, causal == _LOWER_RIGHT if places.kinds else places.lower_right)
 
 
-def is_packed(call: Call, places: Places) -> bool:
+def is_packed(call: Call, places: ArgumentPositions) -> bool:
     """Return whether sequences of several lengths are packed one after another."""
     return _sequences(call, places) > 0
 
 
-def pairs(call: Call, places: Places, batch: int, queries: int, keys: int) -> float | None:
+def pairs(call: Call, places: ArgumentPositions, batch: int, queries: int, keys: int) -> float | None:
     """Pairs of all batches of one head; None where the mask, or the lengths of sequences, are not recorded.
 
     Of packed sequences they are known where all are as long as the longest.
@@ -115,7 +115,7 @@ def pairs(call: Call, places: Places, batch: int, queries: int, keys: int) -> fl
     return count * mask.pairs(longest_q, longest_k) if equal else None
 
 
-def text(call: Call, places: Places) -> str:
+def text(call: Call, places: ArgumentPositions) -> str:
     """The words that distinguish calls of the same shapes: `causal`, `window 128|0`, or what was not recorded."""
     query, key = call.tensor(places.query), call.tensor(places.query + 1)
     time = -3 if places.time_first or is_packed(call, places) else -2
@@ -126,7 +126,7 @@ def text(call: Call, places: Places) -> str:
     return words
 
 
-def _sequences(call: Call, places: Places) -> int:
+def _sequences(call: Call, places: ArgumentPositions) -> int:
     ends = tensor_at(call, places.sequences) if places.sequences is not None else None
     return ends.shape[0] - 1 if ends is not None and len(ends.shape) == 1 and ends.shape[0] > 1 else 0
 

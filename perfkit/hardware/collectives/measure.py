@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from perfkit.errors import RunFailed, Unavailable
-from perfkit.hardware.collectives.results import OPERATIONS, Point, Sweep
-from perfkit.hardware.collectives.sweep import Request
+from perfkit.hardware.collectives.results import OPERATIONS, CollectiveSweep, SizeTime
+from perfkit.hardware.collectives.sweep import SweepRequest
 from perfkit.hardware.identity import version_of
 from perfkit.hardware.observation import GIB, KIB, MIB, Progress
 from perfkit.hardware.subprocesses import import_path, json_lines, torchrun
@@ -17,14 +17,16 @@ from perfkit.hardware.subprocesses import import_path, json_lines, torchrun
 TIME_LIMIT = 600.0
 
 
-def requested(device: str) -> Request:
+def requested(device: str) -> SweepRequest:
     """Sizes measured on a GPU (1 KiB to 1 GiB by factors of 2) or a CPU (1 KiB to 64 MiB by factors of 4)."""
     if device == "cpu":
-        return Request(device="cpu", sizes=_sizes(KIB, 64 * MIB, 4), seconds=0.1, rounds=2)
-    return Request(device="cuda", sizes=_sizes(KIB, GIB, 2), seconds=0.01)
+        return SweepRequest(device="cpu", sizes=_sizes(KIB, 64 * MIB, 4), seconds=0.1, rounds=2)
+    return SweepRequest(device="cuda", sizes=_sizes(KIB, GIB, 2), seconds=0.01)
 
 
-def measure(device: str, ranks: int, threads: int, progress: Progress, request: Request | None = None) -> list[Sweep]:
+def measure(
+    device: str, ranks: int, threads: int, progress: Progress, request: SweepRequest | None = None
+) -> list[CollectiveSweep]:
     """A sweep of each collective between two or more `ranks`, on GPUs from the first one or on shares of the CPU.
 
     Raises `Unavailable` without torch or enough GPUs, `RunFailed` when a rank fails or a collective gives wrong
@@ -39,7 +41,7 @@ def measure(device: str, ranks: int, threads: int, progress: Progress, request: 
     return _sweeps(lines, ranks, progress)
 
 
-def _sweeps(lines: Iterable[Mapping], ranks: int, progress: Progress) -> list[Sweep]:
+def _sweeps(lines: Iterable[Mapping], ranks: int, progress: Progress) -> list[CollectiveSweep]:
     seen: dict[tuple[str, float], list[Mapping]] = {}
     facts: Mapping = {}
     for line in lines:
@@ -55,7 +57,7 @@ def _sweeps(lines: Iterable[Mapping], ranks: int, progress: Progress) -> list[Sw
             seen.setdefault((line["operation"], line["bytes"]), []).append(line)
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     found = [
-        Sweep(
+        CollectiveSweep(
             operation=name,
             ranks=ranks,
             carrier=facts.get("carrier", ""),
@@ -70,11 +72,11 @@ def _sweeps(lines: Iterable[Mapping], ranks: int, progress: Progress) -> list[Sw
     return found
 
 
-def _point(size: float, rounds: list[Mapping]) -> Point:
+def _point(size: float, rounds: list[Mapping]) -> SizeTime:
     """The best round, in whose time nobody else took part."""
     times = sorted(rounds, key=lambda line: line["seconds"])
     spread = times[1]["seconds"] / times[0]["seconds"] - 1 if len(times) > 1 else None
-    return Point(bytes=size, seconds=times[0]["seconds"], calls=times[0]["calls"], spread=spread)
+    return SizeTime(bytes=size, seconds=times[0]["seconds"], calls=times[0]["calls"], spread=spread)
 
 
 def _sizes(first: int, last: int, factor: int) -> tuple[int, ...]:
@@ -84,7 +86,7 @@ def _sizes(first: int, last: int, factor: int) -> tuple[int, ...]:
     return tuple(sizes)
 
 
-def still_holds(sweep: Sweep) -> bool:
+def still_holds(sweep: CollectiveSweep) -> bool:
     """Return whether a kept sweep was measured with the installed torch, if any: without it nothing is measured."""
     torch = version_of("torch")
     return torch is None or sweep.software.get("torch", "").partition("+")[0] == torch.partition("+")[0]

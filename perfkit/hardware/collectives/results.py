@@ -13,7 +13,7 @@ OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to
 _STAND_FOR = {"send": "send_recv", "recv": "send_recv", "reduce": "broadcast"}
 
 
-class Point(msgspec.Struct, frozen=True, kw_only=True):
+class SizeTime(msgspec.Struct, frozen=True, kw_only=True):
     """One size of message (bytes): the time of a call on the slowest rank (s), the mean of `calls` in the best round.
 
     `spread` is the share by which the second best round takes longer; None for one round.
@@ -25,14 +25,14 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
     spread: float | None = None
 
 
-class Sweep(msgspec.Struct, frozen=True, kw_only=True):
+class CollectiveSweep(msgspec.Struct, frozen=True, kw_only=True):
     """One collective between `ranks` of one host, over sizes in rising order, as measured at `measured_at`."""
 
     operation: str
     ranks: int
     carrier: str  # nccl or gloo
     measured_at: str
-    points: list[Point]
+    points: list[SizeTime]
     software: dict[str, str] = {}
 
     @property
@@ -49,7 +49,7 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True):
         return bus_bandwidth(self.operation, self.ranks, message_bytes, self.seconds(message_bytes))
 
 
-def sweep_for(sweeps: Sequence[Sweep], operation: str, ranks: int) -> Sweep | None:
+def sweep_for(sweeps: Sequence[CollectiveSweep], operation: str, ranks: int) -> CollectiveSweep | None:
     """Return the sweep for an operation between `ranks` ranks; None if it was not measured.
 
     `send_recv` means one direction of a message, `broadcast` a reduction to one rank.

@@ -2,8 +2,8 @@
 
     torchrun … -m perfkit.hardware.collectives.sweep REQUEST
 
-REQUEST is a `Request` as JSON. Rank 0 prints a JSON line an observation: operation, bytes, seconds, calls, round. Lines
-{"progress": …}, {"software": …} and {"unavailable": …} lie between.
+REQUEST is a `SweepRequest` as JSON. Rank 0 prints a JSON line an observation: operation, bytes, seconds, calls, round.
+Lines {"progress": …}, {"software": …} and {"unavailable": …} lie between.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _MOST_CALLS = 100
 _QUEUE_CYCLES = 100_000  # of a GPU, about 50 µs: what a host takes at most to queue one call
 
 
-class Request(msgspec.Struct, frozen=True, kw_only=True):
+class SweepRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The extent of a sweep. `seconds` is for the calls of one size in one round, unless the fewest take longer."""
 
     device: str  # cpu or cuda
@@ -66,7 +66,7 @@ def main() -> None:
     import torch
     from torch import distributed
 
-    request = msgspec.json.decode(sys.argv[1], type=Request)
+    request = msgspec.json.decode(sys.argv[1], type=SweepRequest)
     rank, size, local = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
     ranks = _Ranks(rank, size, torch.device("cpu" if request.device == "cpu" else f"cuda:{local}"))
     if problem := _missing(request.device, size):
@@ -104,7 +104,7 @@ def _software(carrier: str) -> dict[str, str]:
     return found
 
 
-def _sweep(request: Request, ranks: _Ranks) -> None:
+def _sweep(request: SweepRequest, ranks: _Ranks) -> None:
     import torch
 
     most = _numbers(max(request.sizes), ranks.size)
@@ -123,7 +123,7 @@ def _sweep(request: Request, ranks: _Ranks) -> None:
 
 
 def _round(
-    name: str, one: torch.Tensor, two: torch.Tensor, request: Request, ranks: _Ranks
+    name: str, one: torch.Tensor, two: torch.Tensor, request: SweepRequest, ranks: _Ranks
 ) -> Iterator[tuple[int, float, int]]:
     """Bytes, seconds of a call and calls for each size."""
     timed = _timed_cpu if request.device == "cpu" else _timed_cuda

@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 OUT_OF_MEMORY = 1
 
 
-class Launch(Protocol):
+class BoundCKernel(Protocol):
     """Run a kernel on contiguous tensors: inputs, then outputs, which it fills."""
 
     def __call__(self, tensors: Sequence[Tensor], scalars: Sequence[int | float]) -> None: ...
 
 
-def launcher(operation: Operation, implementation: Implementation, dtype: str) -> Launch:
+def launcher(operation: Operation, implementation: Implementation, dtype: str) -> BoundCKernel:
     """Build and bind `implementation` for `dtype`. Raises `Unavailable` or `RunFailed` (see `build.library`)."""
     source = operation.source_path(implementation)
     function = _symbol(source, dtype, implementation.symbol)

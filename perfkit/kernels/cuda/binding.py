@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from perfkit.content import load_content_module
 from perfkit.errors import RunFailed, Unavailable
-from perfkit.kernels.cuda import early
+from perfkit.kernels.c.binding import BoundCKernel
+from perfkit.kernels.cuda import dependent_launch, maps
 from perfkit.kernels.cuda.availability import unavailable
 from perfkit.kernels.cuda.build import Cubin, cubin
-from perfkit.kernels.cuda.host import Argument, Device, Host, HostFunction, Step, record
+from perfkit.kernels.cuda.host import Argument, GpuLimits, Host, HostFunction, HostLaunch, Panels, record
 from perfkit.kernels.declare import Implementation, Operation
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ class BoundKernel:
         self.function = function
         self.dtype = dtype
         self.block = block
-        self._programs: dict[Any, _Program] = {}
+        self._programs: dict[Any, _CompiledLaunches | BoundCKernel] = {}
 
     @property
     def sweep(self) -> list[Mapping[str, int]]:
@@ -71,7 +72,13 @@ class BoundKernel:
                 self._programs.clear()
             offsets = [p & 15 for p in values]
             host = record(self.function, device_facts(device), ITEM_SIZES[self.dtype], offsets, scalars, self.block)
-            program = self._programs[key] = _Program(host, self.source, self.dtype, device)
+            if host.instead:
+                self._programs[key] = self._other(host.instead)
+            else:
+                self._programs[key] = _CompiledLaunches(host, self.source, self.dtype, device)
+            program = self._programs[key]
+        if not isinstance(program, _CompiledLaunches):
+            return program(tensors, scalars)
         values += [s for s in scalars if isinstance(s, float)]
         try:
             program.run(values)
@@ -83,8 +90,16 @@ class BoundKernel:
                 "Try another block size; an error of an earlier kernel shows here too.",
             ) from error
 
+    def _other(self, name: str) -> BoundCKernel:
+        """The highest version of the operation in another language, for calls that this one leaves to it."""
+        from perfkit.kernels.languages import language  # which imports this
 
-class _Program:
+        found = [i for i in self.operation.implementations if i.language == name and self.dtype in i.dtypes]
+        implementation = max(found, key=lambda i: i.version)
+        return language(implementation).launcher(self.operation, implementation, self.dtype)
+
+
+class _CompiledLaunches:
     """The launches of one host function on one GPU, compiled and ready."""
 
     def __init__(self, host: Host, source: Path, dtype: str, device: int) -> None:
@@ -97,16 +112,17 @@ class _Program:
         self._current_stream = torch._C._cuda_getCurrentRawStream
         guards: Any = torch._C._dynamo.guards  # its memory is the current GPU's: `run` sees to it that it is this one
         self._empty = lambda size: guards._empty_strided_cuda((size,), (1,), torch.uint8)
-        self.steps: list[tuple[Any, tuple[int, int, int], tuple[int], list[Any], list[tuple[int, int]], int, bool]] = []
+        self.steps: list[tuple[Any, ...]] = []
         if host.steps:
             built = cubin(source, dtype, host.device.arch, [step.kernel for step in host.steps])
             self.steps = [self._step(step, built) for step in host.steps]
 
-    def _step(self, step: Step, built: Cubin) -> Any:
+    def _step(self, step: HostLaunch, built: Cubin) -> Any:
         kernel = _kernel(built.path, built.symbols[step.kernel], self.device, step.shared)
         places = [(i, a.place) for i, a in enumerate(step.arguments) if isinstance(a, Argument)]
+        panels = [(i, a) for i, a in enumerate(step.arguments) if isinstance(a, Panels)]
         constants = [0 if isinstance(a, Argument) else a for a in step.arguments]
-        return kernel, step.grid, (step.block,), constants, places, step.shared, step.early
+        return kernel, step.grid, (step.block,), constants, places, panels, step.shared, step.early
 
     def run(self, values: list[Any]) -> None:
         if self._current_device() == self.device:
@@ -122,12 +138,16 @@ class _Program:
         kept = [self._empty(size) for size in self.scratches]
         values += [scratch.data_ptr() for scratch in kept]
         stream = _stream(self._current_stream(self.device))
-        for kernel, grid, block, constants, places, shared, may_be_early in self.steps:
+        for kernel, grid, block, constants, places, panels, shared, may_be_early in self.steps:
             arguments = constants.copy()
             for position, place in places:
                 arguments[position] = values[place]
-            if may_be_early and early.allowed():
-                early.launch(kernel.ptr, grid, block[0], shared, stream.ptr, arguments)
+            if panels:
+                for i, of in panels:
+                    arguments[i] = maps.tensor_map(arguments[i], of.matrices, of.rows, of.columns, of.copied)
+                maps.launch(kernel.ptr, grid, block[0], shared, stream.ptr, arguments)
+            elif may_be_early and dependent_launch.allowed():
+                dependent_launch.launch(kernel.ptr, grid, block[0], shared, stream.ptr, arguments)
             else:
                 kernel(grid, block, arguments, shared_mem=shared, stream=stream)
 
@@ -162,14 +182,14 @@ def _kernel(path: Path, symbol: str, device: int, shared: int) -> Any:
 
 
 @functools.cache
-def device_facts(index: int) -> Device:
+def device_facts(index: int) -> GpuLimits:
     """The facts of a GPU of this machine."""
     import cupy
     import torch
 
     found = torch.cuda.get_device_properties(index)
     shared = cupy.cuda.Device(index).attributes["MaxSharedMemoryPerBlockOptin"]
-    return Device(f"sm_{found.major}{found.minor}", found.multi_processor_count, int(shared))
+    return GpuLimits(f"sm_{found.major}{found.minor}", found.multi_processor_count, int(shared))
 
 
 def host_function(source: Path, symbol: str) -> HostFunction:

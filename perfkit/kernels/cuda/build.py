@@ -19,6 +19,8 @@ from perfkit.kernels.cuda.resources import Resources, read_resources
 # Types of `T`, which a kernel's tensors are of, by precision.
 TYPES = {"fp32": "float", "bf16": "bf16"}
 
+HOPPER = "sm_90"
+
 # -lineinfo lets a profiler show the source; the assembler's report is kept next to the cubin.
 OPTIONS = ("-std=c++17", "-lineinfo", "--ptxas-options=-v")
 
@@ -49,12 +51,17 @@ def cubin(source: Path, dtype: str, arch: str, kernels: Sequence[str]) -> Cubin:
     return Cubin(path, read["symbols"], resources)
 
 
-def compiled(source: Path, dtype: str, arch: str, kernels: Sequence[str]) -> nvrtc.Compiled:
+def compiled(source: Path, dtype: str, arch: str, kernels: Sequence[str]) -> nvrtc.CompiledCuda:
     """Compile `kernels` of `source`, with T as the type of `dtype`; names are as given."""
     prefix = f"using T = {TYPES[dtype]};\n"
     text = source.read_text() + "\n" + prefix  # after the includes, which define bf16; used by name expressions alone
-    options = [*OPTIONS, f"-arch={arch}"]
+    options = [*OPTIONS, _target(arch)]
     return nvrtc.compile_source(text, str(source), _headers(source), options, kernels)
+
+
+def _target(arch: str) -> str:
+    """The option for an architecture, with what it alone has where kernels use that."""
+    return f"-arch={arch}{'a' if arch == HOPPER else ''}"
 
 
 def _headers(source: Path) -> dict[str, str]:
@@ -66,7 +73,7 @@ def _headers(source: Path) -> dict[str, str]:
 def _digest(source: Path, dtype: str, arch: str, kernels: Sequence[str]) -> str:
     """Everything that the module depends on, in 20 hexadecimal digits."""
     digest = hashlib.sha256()
-    for text in (*OPTIONS, dtype, arch, str(nvrtc.version()), *kernels, source.read_text()):
+    for text in (*OPTIONS, dtype, _target(arch), str(nvrtc.version()), *kernels, source.read_text()):
         digest.update(text.encode() + b"\0")
     for name, text in _headers(source).items():
         digest.update(name.encode() + b"\0" + text.encode() + b"\0")

@@ -9,7 +9,9 @@ and records its launches; `T` is the type of the working precision. It runs once
 alignments, and what it recorded is replayed at each call: so it may look at the integers, but not at the values of
 tensors, and the floats come as `Argument` too. `block` is a keyword whose values `perfkit bench` may sweep.
 
-A kernel's parameters are pointers, int64 and double, in the order of `host.launch`'s arguments.
+A kernel's parameters are pointers, int64 and double, in the order of `host.launch`'s arguments; or, for sm_90 alone,
+tensor maps (`host.panels`). A host function for some GPUs or sizes leaves the rest to another language
+(`host.leave_to`).
 """
 
 from __future__ import annotations
@@ -37,7 +39,18 @@ class Argument:
 
 
 @dataclass(frozen=True)
-class Device:
+class Panels(Argument):
+    """A tensor of bf16 as Hopper's copy engine sees it (a tensor map, passed by value): `matrices` of `rows` rows and
+    `columns` columns, of which one copy brings 64 columns of `copied` rows."""
+
+    matrices: int = 0
+    rows: int = 0
+    columns: int = 0
+    copied: int = 0
+
+
+@dataclass(frozen=True)
+class GpuLimits:
     """Properties of the GPU that a host function may read; `shared` is the most bytes of shared memory of a block."""
 
     arch: str
@@ -46,7 +59,7 @@ class Device:
 
 
 @dataclass(frozen=True)
-class Step:
+class HostLaunch:
     """One recorded launch: threads of a block in one dimension; `arguments` are constants or places.
 
     `early`: the kernel waits itself for the one before it on the stream (early.cuh), and may begin while that one ends.
@@ -113,11 +126,12 @@ class Tile:
 class Host:
     """Records the launches of one call. `item` is the bytes of an element of the working precision."""
 
-    device: Device
+    device: GpuLimits
     item: int
     values: int  # tensors and floats of the call; scratch memory follows
-    steps: list[Step] = field(default_factory=list)
+    steps: list[HostLaunch] = field(default_factory=list)
     scratches: list[int] = field(default_factory=list)  # bytes of each
+    instead: str = ""  # the language whose version runs this call
 
     def width(self, row: int, *tensors: Argument) -> int:
         """Elements that one access may take: the widest for which every row of `row` elements starts aligned."""
@@ -160,6 +174,14 @@ class Host:
         self.scratches.append(max(count, 1) * item)
         return Argument(self.values + len(self.scratches) - 1)
 
+    def panels(self, tensor: Argument, matrices: int, rows: int, columns: int, copied: int) -> Panels:
+        """The tensor as an argument that is a `TensorMap` in the kernel; see `Panels`."""
+        return Panels(tensor.place, tensor.misaligned, matrices, rows, columns, copied)
+
+    def leave_to(self, language: str) -> None:
+        """Let the version of the operation in another language run calls like this one."""
+        self.instead = language
+
     def sum_columns(
         self,
         kernel: str,
@@ -192,11 +214,11 @@ class Host:
     ) -> None:
         """Launch `kernel`, a name expression such as `f<T, 4>`. Nothing is launched when the grid is empty.
 
-        `early`: as in `Step`, where the caller allows it (`perfkit.kernels.overlapping`).
+        `early`: as in `HostLaunch`, where the caller allows it (`perfkit.kernels.overlapping`).
         """
         sizes = (grid, 1, 1) if isinstance(grid, int) else (*grid, 1, 1)[:3]
         if 0 not in sizes:
-            self.steps.append(Step(kernel, (sizes[0], sizes[1], sizes[2]), block, shared, arguments, early))
+            self.steps.append(HostLaunch(kernel, (sizes[0], sizes[1], sizes[2]), block, shared, arguments, early))
 
 
 HostFunction = Callable[..., None]
@@ -209,7 +231,7 @@ def ceil(a: int, b: int) -> int:
 
 def record(
     function: HostFunction,
-    device: Device,
+    device: GpuLimits,
     item: int,
     misaligned: Sequence[int],
     scalars: Sequence[int | float],

@@ -18,7 +18,7 @@ _SUCCESS = 0
 
 
 @dataclass(frozen=True)
-class Compiled:
+class CompiledCuda:
     """`names` maps each name expression to the symbol in `cubin`; `log` is what compiler and assembler said.
 
     `ptx` is the text that the assembler made `cubin` of.
@@ -80,7 +80,7 @@ def version() -> tuple[int, int]:
 
 def compile_source(
     source: str, name: str, headers: Mapping[str, str], options: Sequence[str], expressions: Sequence[str]
-) -> Compiled:
+) -> CompiledCuda:
     """Compile `source`, called `name` in messages, for the kernels that the name expressions name.
 
     `headers` are the texts that `#include <…>` finds, by name. Raises `RunFailed` with the compiler's log.
@@ -100,7 +100,7 @@ def compile_source(
             raise RunFailed(f"NVRTC could not compile {name}:\n{lines}\n", "Correct the source.")
         cubin = _text(program, "nvrtcGetCUBINSize", "nvrtcGetCUBIN")
         ptx = _text(program, "nvrtcGetPTXSize", "nvrtcGetPTX").decode(errors="replace").strip("\0")
-        return Compiled(cubin, {e: _lowered(program, e) for e in expressions}, log, ptx)
+        return CompiledCuda(cubin, {e: _lowered(program, e) for e in expressions}, log, ptx)
     finally:
         library().nvrtcDestroyProgram(ctypes.byref(program))
 

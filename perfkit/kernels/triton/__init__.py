@@ -8,7 +8,16 @@ process; its device is the CPU, and it is used only where the language "triton" 
 from perfkit.kernels.triton.availability import interpreted, test_device, unavailable
 from perfkit.kernels.triton.binding import launcher
 from perfkit.kernels.triton.device import multiprocessors
-from perfkit.kernels.triton.launch import Launch, launch
+from perfkit.kernels.triton.launch import TritonLaunch, launch
 from perfkit.kernels.triton.tiles import row_tile
 
-__all__ = ["Launch", "interpreted", "launch", "launcher", "multiprocessors", "row_tile", "test_device", "unavailable"]
+__all__ = [
+    "TritonLaunch",
+    "interpreted",
+    "launch",
+    "launcher",
+    "multiprocessors",
+    "row_tile",
+    "test_device",
+    "unavailable",
+]

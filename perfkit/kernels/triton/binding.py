@@ -10,7 +10,7 @@ from perfkit.content import load_content_module
 from perfkit.errors import RunFailed, Unavailable
 from perfkit.kernels.declare import Implementation, Operation
 from perfkit.kernels.triton.availability import interpreted, unavailable
-from perfkit.kernels.triton.launch import Launch, Parameters
+from perfkit.kernels.triton.launch import Parameters, TritonLaunch
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 ITEM_SIZES = {"fp32": 4, "bf16": 2, "fp16": 2, "fp64": 8}
 
 
-class BoundKernel:
+class BoundTritonKernel:
     """A launch function for one precision; call it with tensors (inputs, then outputs) and scalars."""
 
-    def __init__(self, operation: Operation, launch: Launch, dtype: str) -> None:
+    def __init__(self, operation: Operation, launch: TritonLaunch, dtype: str) -> None:
         self.operation = operation
         self.launch = launch
         self.dtype = dtype
@@ -36,9 +36,9 @@ class BoundKernel:
         """The meta-parameters that a call with these scalars uses."""
         return self.launch.parameters(scalars, self._itemsize)
 
-    def using(self, **parameters: int) -> BoundKernel:
+    def using(self, **parameters: int) -> BoundTritonKernel:
         """The same with some meta-parameters given. Raises `ValueError` for an unknown one."""
-        return BoundKernel(self.operation, self.launch.using(**parameters), self.dtype)
+        return BoundTritonKernel(self.operation, self.launch.using(**parameters), self.dtype)
 
     def __call__(self, tensors: Sequence[Tensor], scalars: Sequence[int | float]) -> None:
         """Launch on the current stream of the tensors' GPU. Raises `RunFailed` when Triton cannot compile or launch."""
@@ -63,7 +63,7 @@ class BoundKernel:
             ) from error
 
 
-def launcher(operation: Operation, implementation: Implementation, dtype: str) -> BoundKernel:
+def launcher(operation: Operation, implementation: Implementation, dtype: str) -> BoundTritonKernel:
     """Load the source and bind its function. Kernels compile at their first launch, into Triton's own cache.
 
     Raises `Unavailable` when Triton cannot run here, `InputError` when the source does not load, `RunFailed` when it
@@ -72,12 +72,12 @@ def launcher(operation: Operation, implementation: Implementation, dtype: str) -
     _need_triton()
     source = operation.source_path(implementation)
     found: Any = getattr(load_content_module("kernels", source), implementation.symbol, None)
-    if not isinstance(found, Launch):
+    if not isinstance(found, TritonLaunch):
         raise RunFailed(
             f"{source} has no function called {implementation.symbol} that is marked with @launch.",
             "Correct its symbol in the family's Python file.",
         )
-    return BoundKernel(operation, found, dtype)
+    return BoundTritonKernel(operation, found, dtype)
 
 
 def _need_triton() -> None:

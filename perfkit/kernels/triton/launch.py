@@ -25,7 +25,7 @@ Parameters = Mapping[str, int]
 
 
 @dataclass(frozen=True)
-class Launch:
+class TritonLaunch:
     """One implementation, ready to be called: `function` launches its kernels with the meta-parameters `rule` gives.
 
     `rule(*scalars, itemsize)` gives the meta-parameters of a call, itemsize being the bytes of an element of the
@@ -45,7 +45,7 @@ class Launch:
         """The meta-parameters of a call with these scalars."""
         return {**self.rule(*scalars, itemsize=itemsize), **self.fixed}
 
-    def using(self, **parameters: int) -> Launch:
+    def using(self, **parameters: int) -> TritonLaunch:
         """The same with some meta-parameters given. Raises `ValueError` for a name that the sweep does not hold."""
         unknown = sorted(set(parameters) - set(self.sweep))
         if unknown:
@@ -59,9 +59,9 @@ class Launch:
 
 def launch(
     rule: Callable[..., Parameters], sweep: Mapping[str, Sequence[int]] | None = None
-) -> Callable[[Callable[..., None]], Launch]:
-    """Mark the function that launches an implementation's kernels; see `Launch` for `rule` and `sweep`."""
-    return lambda function: Launch(function, rule, sweep or {})
+) -> Callable[[Callable[..., None]], TritonLaunch]:
+    """Mark the function that launches an implementation's kernels; see `TritonLaunch` for `rule` and `sweep`."""
+    return lambda function: TritonLaunch(function, rule, sweep or {})
 
 
 def _scalars(arguments: Sequence[int | float | Tensor]) -> list[int | float]:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Compiled:
+class CompiledTriton:
     """One kernel of a launch. `shared` is the dynamic shared memory of a block in bytes; `capability` 90 is sm_90."""
 
     name: str
@@ -68,7 +68,7 @@ def _assembler(capability: int) -> str:
 
 def compiled(
     operation: Operation, implementation: Implementation, dtype: str, arguments: Sequence[Any], capability: int
-) -> list[Compiled]:
+) -> list[CompiledTriton]:
     """The kernels that a call with these arguments (tensors of any device, numbers) would launch, in their order.
 
     Raises `Unavailable` without Triton or under its interpreter, `RunFailed` when it does not compile.
@@ -96,10 +96,10 @@ def compiled(
     return [_described(kernel, grid, capability) for kernel, grid in found]
 
 
-def _described(kernel: Any, grid: Sequence[int], capability: int) -> Compiled:
+def _described(kernel: Any, grid: Sequence[int], capability: int) -> CompiledTriton:
     meta, text = kernel.metadata, kernel.asm
     sizes = tuple(int(n) for n in grid)
-    return Compiled(
+    return CompiledTriton(
         meta.name, capability, sizes, meta.num_warps, meta.num_stages, meta.shared, text["ptx"], text["cubin"]
     )
 

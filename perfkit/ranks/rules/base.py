@@ -12,11 +12,11 @@ import numpy as np
 from perfkit.analysis.line_results import SourceLine
 from perfkit.analysis.results import Unjudged
 from perfkit.analysis.rules.base import Texts
-from perfkit.hardware.collectives.results import Sweep, sweep_for
+from perfkit.hardware.collectives.results import CollectiveSweep, sweep_for
 from perfkit.intervals import Union
 from perfkit.ranks import collectives
 from perfkit.ranks.matching import Matched
-from perfkit.ranks.members import Member
+from perfkit.ranks.rank_table import RankTable
 from perfkit.ranks.results import RanksFinding, RanksReport
 from perfkit.ranks.waiting import Waiting
 
@@ -31,10 +31,10 @@ class RanksCase:
     """
 
     report: RanksReport
-    members: Sequence[Member]
+    members: Sequence[RankTable]
     matched: Matched
     waiting: Waiting
-    roofs: Sequence[Sweep] = ()
+    roofs: Sequence[CollectiveSweep] = ()
     environment: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -97,7 +97,7 @@ class RanksCase:
         """Return the size of a collective's group; the number of ranks here if unknown."""
         return collectives.group_size(self.matched.group[k]) or int((self.matched.rows[k] >= 0).sum())
 
-    def sweep(self, k: int) -> Sweep | None:
+    def sweep(self, k: int) -> CollectiveSweep | None:
         """Return the sweep of a collective's operation between as many ranks."""
         return sweep_for(self.roofs, self.matched.operation[k], self.group_size(k))
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from perfkit.ranks.members import Member
+from perfkit.ranks.rank_table import RankTable
 from perfkit.ranks.results import RanksFinding
 from perfkit.ranks.rules.base import SEVERAL, RanksCase, RanksRule
 from perfkit.units import text
@@ -45,7 +45,7 @@ def _of_gradients(case: RanksCase, k: int) -> bool:
     return operation in ("reduce_scatter", "all_reduce") and case.column("pass", k) in ("", "backward")
 
 
-def _in_half(member: Member) -> bool:
+def _in_half(member: RankTable) -> bool:
     """Return whether most of the time in matrix products is in bf16 or fp16."""
     rows = member.frame["family"].isin(("matmul", "attention")).to_numpy(bool, na_value=False)
     time = np.nan_to_num(member.frame["duration_ns"].to_numpy(float)[rows])

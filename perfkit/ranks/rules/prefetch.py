@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from perfkit.ranks.members import Member
+from perfkit.ranks.rank_table import RankTable
 from perfkit.ranks.results import RanksFinding
 from perfkit.ranks.rules.base import SEVERAL_GPUS, RanksCase, RanksRule
 from perfkit.units import text
@@ -43,7 +43,7 @@ def _late_gathers(rule: RanksRule, case: RanksCase) -> Iterator[RanksFinding]:
     )
 
 
-def _between(case: RanksCase, column: int, member: Member, calls: np.ndarray) -> np.ndarray:
+def _between(case: RanksCase, column: int, member: RankTable, calls: np.ndarray) -> np.ndarray:
     """Return whether each of `calls` is between two computations, with nothing next to it and no gap around it (flags).
 
     At a gap the host is late, which prefetching does not change. Waiting for another rank does not count as the gather.

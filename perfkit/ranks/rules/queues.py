@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 
 from perfkit.analysis.results import Unjudged
-from perfkit.ranks.members import Member
+from perfkit.ranks.rank_table import RankTable
 from perfkit.ranks.results import RanksFinding
 from perfkit.ranks.rules.base import SEVERAL_GPUS, RanksCase, RanksRule
 from perfkit.units import text
@@ -45,7 +45,7 @@ def _one_queue(rule: RanksRule, case: RanksCase) -> Iterator[RanksFinding | Unju
     )
 
 
-def _held_up(member: Member) -> tuple[np.ndarray, int]:
+def _held_up(member: RankTable) -> tuple[np.ndarray, int]:
     """How long computation stood still each time it began together with a collective that had been waiting (ns), and
     how many kernels launched after a waiting collective passed it.
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 
 KERNELS, MEMORY, TRAINING = "kernels", "memory", "training"
+STEP, PROFILE = "step", "profile"
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,9 @@ class Format:
     foreign kind.
     `read_whole` keeps in the table what a page shows next to it, where the format holds such things. What it `holds`
     decides the report.
+
+    A file's name without its ending, one of `endings`, is the name of the profile, and follows `title` in the report's
+    title. `unit` is what amounts are of: a step, or the whole profile where kernels were measured one by one.
     """
 
     files: str
@@ -43,6 +47,19 @@ class Format:
     may_be: Callable[[Head], bool] | None = None
     read_whole: Callable[[Path], KernelTable] | None = None
     holds: str = KERNELS
+    endings: tuple[str, ...] = ()
+    title: str = "Kernel table"
+    unit: str = STEP
+
+    def table_of(self, path: Path, whole: bool = False) -> KernelTable:
+        """The kernel table of the file at `path`, whose source says what it was read from in words."""
+        table = (self.read_whole if whole and self.read_whole else self.read)(path)
+        return self.described(table, path)
+
+    def described(self, table: KernelTable, path: Path) -> KernelTable:
+        """`table`, whose source has the name, the title and the unit that a report needs."""
+        table.source |= {"name": stem(path.name), "title": self.title, "unit": self.unit}
+        return table
 
 
 @functools.cache
@@ -50,6 +67,12 @@ def all_formats() -> tuple[Format, ...]:
     """All formats by the names of their files."""
     names = sorted(module.name for module in pkgutil.iter_modules(__path__))
     return tuple(importlib.import_module(f"{__name__}.{name}").FORMAT for name in names)
+
+
+def stem(name: str) -> str:
+    """A file's name without the longest ending of any format: `gh200-full-2025.1.ncu-rep` → `gh200-full-2025.1`."""
+    fitting = (e for known in all_formats() for e in known.endings if name.lower().endswith(e) and len(name) > len(e))
+    return name[: len(name) - max(map(len, fitting), default=0)]
 
 
 def format_of(head: Head) -> Format:

@@ -34,4 +34,11 @@ def read_whole(path: Path) -> KernelTable:
     return read_trace(path, whole=True)
 
 
-FORMAT = Format("torch.profiler traces (JSON, plain or gzip)", knows, read, may_be=may_be, read_whole=read_whole)
+FORMAT = Format(
+    "torch.profiler traces (JSON, plain or gzip)", knows, read, may_be=may_be, read_whole=read_whole,
+    endings=(
+        ".perfkit.pt.trace.json.gz", ".pt.trace.json.gz", ".pt.trace.json", ".trace.json.gz", ".trace.json", ".json.gz",
+        ".json",
+    ),
+    title="torch.profiler trace",
+)  # fmt: skip

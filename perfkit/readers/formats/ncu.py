@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from perfkit.readers.formats import Format
+from perfkit.readers.formats import PROFILE, Format
 from perfkit.readers.sniff import Head, head_of
 from perfkit.table import KernelTable
 
@@ -31,4 +31,11 @@ def read(path: Path) -> KernelTable:
     return ncu.read_report(path) if _is_report(head_of(path)) else ncu.read_page(path)
 
 
-FORMAT = Format("reports and printed pages of Nsight Compute", knows, read)
+FORMAT = Format(
+    "reports and printed pages of Nsight Compute",
+    knows,
+    read,
+    endings=(".ncu-rep", ".details.csv", ".raw.csv"),
+    title="Nsight Compute report",
+    unit=PROFILE,
+)

@@ -32,4 +32,10 @@ def read(path: Path) -> KernelTable:
     return read_report(path)
 
 
-FORMAT = Format("sqlite exports of Nsight Systems", knows, read)
+FORMAT = Format(
+    "sqlite exports of Nsight Systems",
+    knows,
+    read,
+    endings=(".nsys-rep", ".sqlite"),
+    title="Nsight Systems capture",
+)

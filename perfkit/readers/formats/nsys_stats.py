@@ -28,4 +28,4 @@ def read(path: Path) -> KernelTable:
     return read_gpu_trace(path)
 
 
-FORMAT = Format("GPU traces of `nsys stats` (cuda_gpu_trace, CSV)", knows, read)
+FORMAT = Format("GPU traces of `nsys stats` (cuda_gpu_trace, CSV)", knows, read, endings=(".csv",))

@@ -19,4 +19,4 @@ def read(path: Path) -> KernelTable:
     return KernelTable.load(path)
 
 
-FORMAT = Format("kernels.parquet", knows, read)
+FORMAT = Format("kernels.parquet", knows, read, endings=(".parquet",))

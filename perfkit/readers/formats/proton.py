@@ -23,4 +23,4 @@ def read(path: Path) -> KernelTable:
     return read_proton(path)
 
 
-FORMAT = Format("profiles of Triton's Proton (`.hatchet`)", knows, read)
+FORMAT = Format("profiles of Triton's Proton (`.hatchet`)", knows, read, endings=(".hatchet",))

@@ -36,4 +36,4 @@ def read(path: Path) -> KernelTable:
     return rocprof.read_json(path) if head_of(path).is_json else rocprof.read_csv(path)
 
 
-FORMAT = Format("kernel traces of rocprofv3 (CSV, JSON, rocpd)", knows, read)
+FORMAT = Format("kernel traces of rocprofv3 (CSV, JSON, rocpd)", knows, read, endings=(".csv", ".json", ".db"))

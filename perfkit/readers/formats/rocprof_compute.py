@@ -28,4 +28,4 @@ def read(path: Path) -> KernelTable:
     return read_counters(path)
 
 
-FORMAT = Format("counters of rocprof-compute (pmc_perf.csv)", knows, read)
+FORMAT = Format("counters of rocprof-compute (pmc_perf.csv)", knows, read, endings=(".csv",))

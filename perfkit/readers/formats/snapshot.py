@@ -29,4 +29,4 @@ def read(path: Path) -> KernelTable:
     )
 
 
-FORMAT = Format("memory snapshots of PyTorch", knows, read, holds=MEMORY)
+FORMAT = Format("memory snapshots of PyTorch", knows, read, holds=MEMORY, endings=(".pickle", ".pkl"))

@@ -28,4 +28,4 @@ def read(path: Path) -> KernelTable:
     return read_sums(path)
 
 
-FORMAT = Format("sums of kernels of `nsys stats` and rocprofv3 (CSV)", knows, read)
+FORMAT = Format("sums of kernels of `nsys stats` and rocprofv3 (CSV)", knows, read, endings=(".csv",))

@@ -22,4 +22,4 @@ def read(path: Path) -> KernelTable:
     raise InputError(f"{path} is a training log, not a profile.", "`perfkit report` plots it.")
 
 
-FORMAT = Format("training logs of llm.c (main.log)", knows, read, holds=TRAINING)
+FORMAT = Format("training logs of llm.c (main.log)", knows, read, holds=TRAINING, endings=(".log",))

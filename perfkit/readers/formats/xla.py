@@ -27,4 +27,9 @@ def read(path: Path) -> KernelTable:
     return read_profile(path)
 
 
-FORMAT = Format("profiles of JAX and XLA (`.xplane.pb`, `.trace.json.gz`)", knows, read)
+FORMAT = Format(
+    "profiles of JAX and XLA (`.xplane.pb`, `.trace.json.gz`)",
+    knows,
+    read,
+    endings=(".xplane.pb", ".trace.json.gz"),
+)

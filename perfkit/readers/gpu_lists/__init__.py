@@ -15,7 +15,7 @@ import numpy as np
 
 from perfkit.errors import InputError
 from perfkit.readers.kernel_names import short_name
-from perfkit.readers.nsys.activity import COPY, DIRECTIONS, FILL, KERNEL, KINDS, Activity, Calls, usable
+from perfkit.readers.nsys.activity import COPY, DIRECTIONS, FILL, KERNEL, KINDS, Activity, CudaCalls, usable
 from perfkit.readers.nsys.capture import assemble, measured
 from perfkit.readers.nsys.database import ABSENT, Integers
 from perfkit.readers.nsys.ranges import Ranges
@@ -87,7 +87,7 @@ def table_of(listed: Listed, path: Path, reader: str, facts: dict[str, Any], mor
     if not activity.of(KERNEL).any():
         warnings.append("the list holds no kernels, only copies and fills")
     empty = np.empty(0, np.int64)
-    calls, ranges = Calls(empty, empty, empty, empty, []), Ranges(empty, empty, empty, [])
+    calls, ranges = CudaCalls(empty, empty, empty, empty, []), Ranges(empty, empty, empty, [])
     source = {"path": str(path), "reader": reader}
     return assemble(activity, calls, ranges, measured(activity), facts, warnings, source)
 

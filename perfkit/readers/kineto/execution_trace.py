@@ -32,7 +32,7 @@ class _Inputs(msgspec.Struct):
     strides: list[Any] = []
 
 
-class _Attribute(msgspec.Struct):
+class _NodeAttribute(msgspec.Struct):
     name: str = ""
     value: Any = None
 
@@ -40,7 +40,7 @@ class _Attribute(msgspec.Struct):
 class _Node(msgspec.Struct):
     name: str = ""
     inputs: _Inputs = msgspec.field(default_factory=_Inputs)
-    attrs: list[_Attribute] = []
+    attrs: list[_NodeAttribute] = []
 
 
 class _Document(msgspec.Struct):

@@ -19,7 +19,7 @@ from perfkit.memory import moments, phases, remedies
 from perfkit.memory.blocks import checkpointing
 from perfkit.memory.kinds import StackFacts, kinds_of
 from perfkit.memory.lifetimes import Allocations, allocated_over_time, allocations, with_earlier
-from perfkit.memory.records import ALLOC, FREE, Device, Known, Trace
+from perfkit.memory.records import ALLOC, FREE, AllocatorEvents, NamedTensor, SnapshotDevice
 from perfkit.memory.results import DeviceMemory, Moment
 from perfkit.numbers import unique
 from perfkit.profile_names import (
@@ -35,7 +35,7 @@ from perfkit.profile_names import (
 )
 from perfkit.readers.kineto.attribution.columns import Placed
 from perfkit.readers.kineto.decode.events import PYTHON, HostEvents, MemoryEvents
-from perfkit.readers.kineto.decode.read import Events
+from perfkit.readers.kineto.decode.read import TraceContent
 from perfkit.readers.kineto.memory import device_name
 from perfkit.readers.snapshot.owned import is_owner
 
@@ -69,7 +69,7 @@ class _Where:
         return np.array([test(place) for place in self.places], bool)
 
 
-def holders(events: Events, placed: Placed, layers: str = "") -> list[DeviceMemory]:
+def holders(events: TraceContent, placed: Placed, layers: str = "") -> list[DeviceMemory]:
     """Return who holds the memory of each device of a trace; none where it has no allocations with addresses.
 
     `layers` is the pattern of the model's repeated blocks, for what checkpointing them would save.
@@ -87,16 +87,16 @@ def holders(events: Events, placed: Placed, layers: str = "") -> list[DeviceMemo
     return made
 
 
-def _device(name: str, events: Events, placed: Placed, rows: Integers, layers: str) -> DeviceMemory:
+def _device(name: str, events: TraceContent, placed: Placed, rows: Integers, layers: str) -> DeviceMemory:
     memory, time = events.memory, events.memory.time_ns[rows] - events.memory.origin_ns
     where = _places(events.host, placed, memory, rows, time)
     size = memory.bytes[rows].astype(np.int64)
-    trace = Trace(
+    trace = AllocatorEvents(
         np.where(size > 0, ALLOC, FREE).astype(np.uint8), memory.address[rows].astype(np.int64), np.abs(size),
         (time / 1e3).astype(np.int64), where.code,
     )  # fmt: skip
     notes = list(_notes(events, time))
-    found = allocations(Device(0, [], trace), exact=True)
+    found = allocations(SnapshotDevice(0, [], trace), exact=True)
     found = _with_noted(found, trace, notes, 1 if name == "cpu" else _ROUND)
     before = int(memory.allocated[rows[0]] - size[0])
     if name != "cpu":
@@ -202,7 +202,7 @@ def _facts_of(where: _Where) -> StackFacts:
     return StackFacts(phase, again, none, zeroes, caches, none, phases.UNKNOWN)
 
 
-def _notes(events: Events, time: Any) -> Iterator[tuple[int, int, Known]]:
+def _notes(events: TraceContent, time: Any) -> Iterator[tuple[int, int, NamedTensor]]:
     """The moments, addresses and owners that perfkit noted; nothing of notes that are damaged."""
     notes = events.about.held
     host, left = events.host, _MOST_NOTES
@@ -216,10 +216,12 @@ def _notes(events: Events, time: Any) -> Iterator[tuple[int, int, Known]]:
             left -= 1
             if left > 0 and is_owner(entry):
                 kind, name, address, size = entry
-                yield moment, address, Known(kind, name, size)
+                yield moment, address, NamedTensor(kind, name, size)
 
 
-def _with_noted(found: Allocations, trace: Trace, notes: list[tuple[int, int, Known]], step: int) -> Allocations:
+def _with_noted(
+    found: Allocations, trace: AllocatorEvents, notes: list[tuple[int, int, NamedTensor]], step: int
+) -> Allocations:
     """Add what was noted and no event allocated: it was there before, up to the next allocation at its address."""
     at: dict[int, list[int]] = {}
     for index, address in enumerate(found.address.tolist()):

@@ -16,7 +16,7 @@ POINTS = 4000  # of a series: more than a chart has pixels
 _DEVICES = {0: "cpu", 1: "cuda"}  # torch's DeviceType
 
 
-class Allocations(msgspec.Struct, kw_only=True):
+class AllocatorBytes(msgspec.Struct, kw_only=True):
     """The bytes that one device's allocator holds over time.
 
     `time_ns` counts from the first event; `reserved` (from the system) is empty where the trace has none, as on a CPU.
@@ -37,11 +37,11 @@ class BackendMemory(msgspec.Struct, kw_only=True):
     """The allocations of one backend by device, or a sentence that says why they cannot be read."""
 
     name: str
-    devices: list[Allocations] = []
+    devices: list[AllocatorBytes] = []
     problem: str = ""
 
 
-def allocations(memory: MemoryEvents) -> list[Allocations]:
+def allocations(memory: MemoryEvents) -> list[AllocatorBytes]:
     """Return the allocations of every device in the trace; none where it was recorded without."""
     names = [device_name(kind, index) for kind, index in memory.devices]
     known = np.isfinite(memory.time_ns) & np.isfinite(memory.allocated)
@@ -63,9 +63,9 @@ def device_name(kind: int | None, index: int | None) -> str:
     return name if name == "cpu" or index is None or index < 0 else f"{name}:{index}"
 
 
-def _series(device: str, time: Reals, allocated: Reals, reserved: Reals) -> Allocations:
+def _series(device: str, time: Reals, allocated: Reals, reserved: Reals) -> AllocatorBytes:
     kept = _extremes(allocated)
-    return Allocations(
+    return AllocatorBytes(
         device=device,
         events=len(time),
         time_ns=time[kept].tolist(),

@@ -16,9 +16,9 @@ from perfkit.columns import Integers
 from perfkit.errors import InputError
 from perfkit.readers.kineto.attribution.gpu_steps import find_launches
 from perfkit.readers.kineto.decode.events import DeviceEvents, HostEvents
-from perfkit.readers.kineto.decode.read import Events, read_events
+from perfkit.readers.kineto.decode.read import TraceContent, read_events
 from perfkit.readers.kineto.decode.typed import collector_off
-from perfkit.readers.kineto.memory import Allocations, BackendMemory, allocations
+from perfkit.readers.kineto.memory import AllocatorBytes, BackendMemory, allocations
 
 if TYPE_CHECKING:
     from perfkit.readers.run import Run
@@ -29,25 +29,25 @@ _PACKED = 0.1  # a trace's compressed size in its plain one, about
 
 
 @dataclass(frozen=True)
-class Recorded:
+class RecordedTrace:
     """The content of one trace; `host` is None where it was not kept."""
 
     host: HostTrace | None
-    memory: list[Allocations]
+    memory: list[AllocatorBytes]
 
     @classmethod
-    def of(cls, events: Events, launched_by: Integers, path: Path) -> Recorded:
+    def of(cls, events: TraceContent, launched_by: Integers, path: Path) -> RecordedTrace:
         """Keep what `events` hold, without the host's events of a trace that is larger than `LARGEST`."""
         fits = _packed_size(path) <= LARGEST
         return cls(host_of(events.host, events.device, launched_by) if fits else None, allocations(events.memory))
 
 
-def read_recorded(path: Path) -> Recorded:
+def read_recorded(path: Path) -> RecordedTrace:
     """Read the trace at `path` (JSON, plain or gzip). Raises `InputError` as `read_trace` does."""
     with collector_off():
         events = read_events(Path(path), lambda name: False)
         launched_by = find_launches(events.host, events.device).call
-        return Recorded(host_of(events.host, events.device, launched_by), allocations(events.memory))
+        return RecordedTrace(host_of(events.host, events.device, launched_by), allocations(events.memory))
 
 
 def host_traces(source: Run | KernelTable, largest: float = float("inf")) -> dict[str, HostTrace]:
@@ -89,10 +89,10 @@ def memory_of(source: Run | KernelTable, name: str) -> list[BackendMemory]:
     return found
 
 
-def _recorded(source: Run | KernelTable, name: str, path: Path, with_host: bool = False) -> Recorded:
+def _recorded(source: Run | KernelTable, name: str, path: Path, with_host: bool = False) -> RecordedTrace:
     """Return what `source` keeps of the trace at `path`, or read it, and keep it there."""
     kept = source.recorded.get(name)
-    if not isinstance(kept, Recorded) or (with_host and kept.host is None):
+    if not isinstance(kept, RecordedTrace) or (with_host and kept.host is None):
         kept = source.recorded[name] = read_recorded(path)
     return kept
 

@@ -22,17 +22,17 @@ from perfkit.readers.kineto import checks
 from perfkit.readers.kineto.attribution.call_sites import PROVENANCE
 from perfkit.readers.kineto.attribution.columns import Placed, place
 from perfkit.readers.kineto.attribution.gpu_steps import Launches
-from perfkit.readers.kineto.decode.read import Events, read_events
+from perfkit.readers.kineto.decode.read import TraceContent, read_events
 from perfkit.readers.kineto.decode.typed import collector_off
 from perfkit.readers.kineto.measure.collectives import rank_of
-from perfkit.readers.kineto.measure.measure import Known, Measured, measure
+from perfkit.readers.kineto.measure.measure import MeasuredTrace, TraceContext, measure
 from perfkit.readers.kineto.measure.rows import wanted
+from perfkit.readers.kineto.recorded import RecordedTrace
 from perfkit.run_folder import DeclaredKernel
 from perfkit.tree.shares import CallSite
 
 if TYPE_CHECKING:
     from perfkit.readers.counters import Track
-    from perfkit.readers.kineto.recorded import Recorded
 
 READER = "kineto"
 _UNNAMED = "unknown"  # PyTorch's word for a name that it does not export
@@ -64,12 +64,12 @@ def read_trace(
     graphs, by the number in the range around their replays (`perfkit:graph:0`); `lines` is the trace of a step whose
     source lines are marked, for a trace that holds no stacks.
     `facts` of the table hold steps, step_ns, busy_ns, gaps, events, trace_checks. `expected` is what a capture of
-    perfkit's own knows of its trace. With `whole` the table keeps what else the trace holds (`Recorded`).
+    perfkit's own knows of its trace. With `whole` the table keeps what else the trace holds (`RecordedTrace`).
     Raises `InputError` for a file that is missing, damaged or no trace, `UnusableProfile` for one that fails a check
     which its numbers need.
     """
     path = Path(path)
-    known = Known(
+    known = TraceContext(
         costs or CostModel(),
         declared or {},
         matmul_precision,
@@ -102,8 +102,8 @@ def read_trace(
 
 
 def _measured(
-    path: Path, known: Known, expected: checks.Expected | None, whole: bool, layers: str
-) -> tuple[dict[str, Any], dict[str, Any], list[str], dict[str, Recorded], list[Track]]:
+    path: Path, known: TraceContext, expected: checks.Expected | None, whole: bool, layers: str
+) -> tuple[dict[str, Any], dict[str, Any], list[str], dict[str, RecordedTrace], list[Track]]:
     """Return columns, facts, warnings, with `whole` what else the trace holds, and counters. Raises
     `UnusableProfile`."""
     with _with_arguments(path) as (text, remark):
@@ -119,9 +119,9 @@ def _measured(
     found.facts["trace_checks"] = msgspec.to_builtins([check for check, _ in checked])
     said = [check.sentence for check, _ in checked if check.sentence]
     if known.lines or events.host.tells_frames:
-        from perfkit.readers.kineto.lines.find import Lines
+        from perfkit.readers.kineto.lines.find import TraceLines
 
-        source = Lines(events, placed, known.lines)
+        source = TraceLines(events, placed, known.lines)
         source.add(found.columns, found.facts, found.launched, known.reads, found.sources)
         said += [source.problem] if source.problem else []
     said += [remark] if remark else []
@@ -142,14 +142,14 @@ def _with_arguments(path: Path) -> AbstractContextManager[tuple[Path, str]]:
     return execution_trace.joined(path)
 
 
-def _recorded(events: Events, placed: Placed, path: Path) -> dict[str, Recorded]:
+def _recorded(events: TraceContent, placed: Placed, path: Path) -> dict[str, RecordedTrace]:
     """What a page shows of a trace next to its table."""
-    from perfkit.readers.kineto.recorded import Recorded
+    from perfkit.readers.kineto.recorded import RecordedTrace
 
-    return {"profile": Recorded.of(events, placed.launch, path)}
+    return {"profile": RecordedTrace.of(events, placed.launch, path)}
 
 
-def _warnings(events: Events, placed: Placed, measured: Measured) -> list[str]:
+def _warnings(events: TraceContent, placed: Placed, measured: MeasuredTrace) -> list[str]:
     """Return what a person must know to read the table rightly."""
     host, marked, columns, found = events.host, placed.steps.marked, measured.columns, list[str]()
     if not len(host) and not len(events.device):

@@ -22,7 +22,7 @@ import msgspec
 from perfkit.errors import InputError, Unavailable
 from perfkit.readers.ncu.container import Container, damaged
 from perfkit.readers.ncu.metrics import WANTED
-from perfkit.readers.ncu.results import Result, to_base
+from perfkit.readers.ncu.results import NcuResult, to_base
 
 WORKER = Path(__file__).with_name("worker.py")
 SLICE_BYTES = 21 << 20  # payload of a slice: about 25 kernels of a full Hopper report, 390 MB in their process
@@ -52,7 +52,7 @@ def package_folder() -> Path | None:
     return Path(spec.origin).parent.parent if spec and spec.origin else None
 
 
-def read_results(path: Path, container: Container, seconds: float = SECONDS) -> list[Result]:
+def read_results(path: Path, container: Container, seconds: float = SECONDS) -> list[NcuResult]:
     """All results of the report at `path`, in file order.
 
     Raises `Unavailable` without the package, `InputError` when the reader dies, hangs, or gives back less than the
@@ -85,7 +85,9 @@ def _slices(container: Container) -> Iterator[tuple[int, int]]:
     yield first, container.results
 
 
-def _read_slice(path: Path, folder: Path, part: tuple[int, int], container: Container, seconds: float) -> list[Result]:
+def _read_slice(
+    path: Path, folder: Path, part: tuple[int, int], container: Container, seconds: float
+) -> list[NcuResult]:
     """The results of one slice, verified."""
     request = {
         "path": str(path.resolve()),
@@ -118,11 +120,11 @@ def said(worker: Path, request: dict[str, Any], seconds: float) -> bytes:
     return done.stdout
 
 
-def _verified(output: bytes, part: tuple[int, int], results: int) -> list[Result]:
+def _verified(output: bytes, part: tuple[int, int], results: int) -> list[NcuResult]:
     lines = output.splitlines()
     try:
         last = msgspec.json.decode(lines[-1], type=_Last)
-        found = [msgspec.json.decode(line, type=Result) for line in lines[:-1]]
+        found = [msgspec.json.decode(line, type=NcuResult) for line in lines[:-1]]
     except (IndexError, msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Failed("what NVIDIA's reader gives back cannot be understood") from error
     if last.results != results or len(found) != part[1] - part[0]:

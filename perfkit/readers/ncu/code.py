@@ -26,7 +26,7 @@ from perfkit.instructions.results import (
 )
 from perfkit.readers import kernel_names
 from perfkit.readers.ncu import child, metrics
-from perfkit.readers.ncu.results import Result
+from perfkit.readers.ncu.results import NcuResult
 
 WORKER = Path(__file__).with_name("code_worker.py")
 KERNELS = 8  # of which instructions are read, those with the most time
@@ -56,7 +56,7 @@ _SECTION = "Source Counters"
 _UNITS = {"sm": "the SM", "l1tex": "L1", "lts": "L2"}
 
 
-def read_code(path: Path, results: list[Result]) -> tuple[list[KernelCode], str]:
+def read_code(path: Path, results: list[NcuResult]) -> tuple[list[KernelCode], str]:
     """Return the code of the kernels in `results`, read from the report at `path`, the most time first.
 
     The second value says why it is missing, or "" where nothing is wrong.
@@ -89,7 +89,7 @@ class _Code(KernelCode, kw_only=True):
     name: str = ""
 
 
-def _longest(results: list[Result]) -> list[tuple[int, int]]:
+def _longest(results: list[NcuResult]) -> list[tuple[int, int]]:
     """The place of the longest launch of each kernel with counted instructions, and how many launches it has."""
     launches: dict[tuple[str, str], list[int]] = {}
     for place, result in enumerate(results):
@@ -104,7 +104,7 @@ def _longest(results: list[Result]) -> list[tuple[int, int]]:
     return [(max(places, key=time), len(places)) for places in by_time[:KERNELS]]
 
 
-def _kernel(result: Result, launches: int, code: _Code) -> KernelCode:
+def _kernel(result: NcuResult, launches: int, code: _Code) -> KernelCode:
     duration = result.number(metrics.DURATION)
     shares: dict[str, Any] = {_UNITS[unit]: share for unit, share in metrics.busy(result).items()}
     dram = result.number(metrics.DRAM_SHARE) / 100

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from perfkit.readers.ncu.results import Result
+from perfkit.readers.ncu.results import NcuResult
 
 DURATION = "gpu__time_duration.sum"
 DRAM_READ, DRAM_WRITE = "dram__bytes_read.sum", "dram__bytes_write.sum"
@@ -88,14 +88,14 @@ COLLECTED = (
 WANTED = "|".join((*_STORED, *COLLECTED))
 
 
-def stalls(result: Result) -> dict[str, float]:
+def stalls(result: NcuResult) -> dict[str, float]:
     """Warps stalled for each reason, a warp issue (`selected` and `not_selected` are not stalls), the largest first."""
     found = {m[1]: result.number(name) for name in result.values if (m := _STALL.fullmatch(name))}
     reasons = {name: value for name, value in found.items() if name not in ("selected", "not_selected") and value > 0}
     return dict(sorted(reasons.items(), key=lambda item: -item[1]))
 
 
-def busy(result: Result) -> dict[str, float]:
+def busy(result: NcuResult) -> dict[str, float]:
     """How busy each level was, a share of its peak from 0 to 1: `sm` (instructions and pipes), `l1tex`, `lts` (L2)."""
     shares = {unit: result.number(f"{unit}__throughput.avg.pct_of_peak_sustained_elapsed") for unit in LEVELS}
     shares["l1tex"] = result.number(
@@ -104,7 +104,7 @@ def busy(result: Result) -> dict[str, float]:
     return {unit: share / 100 for unit, share in shares.items() if share == share}
 
 
-def tensor_active(result: Result) -> float:
+def tensor_active(result: NcuResult) -> float:
     """Share of cycles in which the busiest tensor pipe was active, 0 to 1; NaN where the report does not say.
 
     The names vary: `sm__pipe_tensor_op_hmma_cycles_active` up to 8.8 and on 9.0, `…_active_v2` on 8.9,

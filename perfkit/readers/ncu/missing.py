@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from perfkit.readers.ncu import metrics, roofs, traffic, work
-from perfkit.readers.ncu.results import Result
+from perfkit.readers.ncu.results import NcuResult
 
 _STATED = re.compile(r"(launch|device|profiler)__.*|.*\.peak_sustained|sm__maximum_warps_per_active_cycle_pct")
 _SHOWN = 5  # kernels that a sentence names
@@ -22,11 +22,11 @@ class Need:
 
     what: str
     option: str
-    lacks: Callable[[Result], bool]
+    lacks: Callable[[NcuResult], bool]
     for_roof: bool = False
 
 
-def _without(*names: str) -> Callable[[Result], bool]:
+def _without(*names: str) -> Callable[[NcuResult], bool]:
     return lambda result: not result.has(names)
 
 
@@ -77,13 +77,13 @@ NEEDS = (
 )
 
 
-def failed(results: list[Result]) -> list[int]:
+def failed(results: list[NcuResult]) -> list[int]:
     """Return which kernels have nothing that was measured, where others of the report have."""
     without = [i for i, result in enumerate(results) if all(map(_STATED.fullmatch, result.values))]
     return without if len(without) < len(results) else []
 
 
-def failure(results: list[Result]) -> list[str]:
+def failure(results: list[NcuResult]) -> list[str]:
     """Return a sentence that names the kernels whose measurement failed, if there are any."""
     those = failed(results)
     if not those:
@@ -93,7 +93,7 @@ def failure(results: list[Result]) -> list[str]:
     return [f"no values were measured of {named}{more}: the measurement failed, so time and work are unknown"]
 
 
-def lines(results: list[Result]) -> list[dict[str, Any]]:
+def lines(results: list[NcuResult]) -> list[dict[str, Any]]:
     """Return what kernels lack that were measured: `what`, `option`, how many `kernels` of `of`, `for_roof`, and that
     as a sentence."""
     found = []

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from perfkit.errors import InputError
 from perfkit.readers.ncu import labels, metrics, text
-from perfkit.readers.ncu.results import Result, Rule, is_unit, to_base
+from perfkit.readers.ncu.results import NcuResult, NcuRule, is_unit, to_base
 
 _HEADER = re.compile(r'^"?ID"?,.*"?Kernel Name"?', re.MULTILINE)
 _NVTX = re.compile(r"(Id:|thread )Domain:Push/Pop_Range:")
@@ -37,7 +37,7 @@ def is_page(head: bytes) -> bool:
     return bool(_HEADER.search(decoded)) or text.is_page(decoded)
 
 
-def read(path: Path) -> tuple[list[Result], list[str]]:
+def read(path: Path) -> tuple[list[NcuResult], list[str]]:
     """Kernels of a page, and warnings. Raises `InputError` for a file without any."""
     try:
         content = _decoded(path.read_bytes())
@@ -46,7 +46,7 @@ def read(path: Path) -> tuple[list[Result], list[str]]:
     return parse(content, str(path))
 
 
-def parse(content: str, source: str) -> tuple[list[Result], list[str]]:
+def parse(content: str, source: str) -> tuple[list[NcuResult], list[str]]:
     """The same from the page's content; `source` names it in errors."""
     try:
         header, rows, odd = _table(content)
@@ -68,7 +68,7 @@ def parse(content: str, source: str) -> tuple[list[Result], list[str]]:
     return results, [*warnings, *_gaps(rows)]
 
 
-def _printed(content: str, source: str) -> tuple[list[Result], list[str]]:
+def _printed(content: str, source: str) -> tuple[list[NcuResult], list[str]]:
     """The kernels of a page in text, whose values have two decimals."""
     rows = list(text.rows_of(content))
     if not rows:
@@ -79,13 +79,13 @@ def _printed(content: str, source: str) -> tuple[list[Result], list[str]]:
     return results, [*_unlaunched(results), *_incomplete(results), text.ROUNDED]
 
 
-def _unlaunched(results: list[Result]) -> Iterator[str]:
+def _unlaunched(results: list[NcuResult]) -> Iterator[str]:
     """A sentence where kernels have no grid or block: every page has columns of both."""
     if any(f"launch__{what}_dim_x" not in r.values for r in results for what in ("grid", "block")):
         yield "the grid or block of some kernels in the page cannot be read: columns may be missing or mixed up"
 
 
-def _incomplete(results: list[Result]) -> Iterator[str]:
+def _incomplete(results: list[NcuResult]) -> Iterator[str]:
     """Sentences where a details page lost lines at its end, or the units of its values."""
     if len(results) > 1 and _ends_early(results):
         yield "the last kernel of the page lacks sections that all others have: it may be cut off"
@@ -94,7 +94,7 @@ def _incomplete(results: list[Result]) -> Iterator[str]:
         yield f"the page gives no unit that can be read for {', '.join(lost[:3])}: such values are left out"
 
 
-def _ends_early(results: list[Result]) -> bool:
+def _ends_early(results: list[NcuResult]) -> bool:
     """Return whether the last kernel lacks sections that all others have, all of which come after its last one."""
     *whole, last = results
     lacking = set.intersection(*(set(r.sections) for r in whole)) - set(last.sections)
@@ -144,7 +144,7 @@ def _table(content: str) -> tuple[list[str], list[dict[str, str]], int]:
     return header, rows, odd
 
 
-def _raw_page(header: list[str], rows: list[dict[str, str]]) -> list[Result]:
+def _raw_page(header: list[str], rows: list[dict[str, str]]) -> list[NcuResult]:
     """A row a kernel; the row after the header holds the units."""
     names = [name for name in header if _WANTED.fullmatch(name)]
     nvtx = [name for name in header if _NVTX.match(name)]
@@ -160,9 +160,9 @@ def _raw_page(header: list[str], rows: list[dict[str, str]]) -> list[Result]:
     return found
 
 
-def _details_page(header: list[str], rows: list[dict[str, str]]) -> list[Result]:
+def _details_page(header: list[str], rows: list[dict[str, str]]) -> list[NcuResult]:
     """A row a metric or rule, grouped by the kernel's ID and process."""
-    found: dict[tuple[str, str], Result] = {}
+    found: dict[tuple[str, str], NcuResult] = {}
     nvtx = [name for name in rows[0] if _NVTX.match(name)] if rows else []
     for row in rows:
         result = found.setdefault((row.get("Process ID", ""), row["ID"]), _result(row))
@@ -181,9 +181,9 @@ def _details_page(header: list[str], rows: list[dict[str, str]]) -> list[Result]
     return list(found.values())
 
 
-def _result(row: dict[str, str]) -> Result:
+def _result(row: dict[str, str]) -> NcuResult:
     name = row.get("Kernel Name", "").strip()
-    result = Result(name=name, function=labels.function_name(name))
+    result = NcuResult(name=name, function=labels.function_name(name))
     for column, prefix in (("Block Size", "launch__block_dim_"), ("Grid Size", "launch__grid_dim_")):
         sizes = _sizes(row.get(column, ""))
         result.values.update({f"{prefix}{axis}": size for axis, size in zip("xyz", sizes, strict=False)})
@@ -205,7 +205,7 @@ def _sizes(cell: str) -> list[float]:
     return []
 
 
-def _keep(result: Result, name: str, cell: str, unit: str) -> None:
+def _keep(result: NcuResult, name: str, cell: str, unit: str) -> None:
     """Store a cell as a number in base units, or as text; nothing where it holds no value."""
     value = number(cell)
     if math.isfinite(value):
@@ -226,12 +226,12 @@ def number(cell: str) -> float:
         return math.nan
 
 
-def _rule(row: dict[str, str], section: str) -> Iterable[Rule]:
+def _rule(row: dict[str, str], section: str) -> Iterable[NcuRule]:
     if not row.get("Rule Name", "").strip() and not row.get("Rule Description", "").strip():
         return ()
     gain = number(row.get("Estimated Speedup", ""))
     return (
-        Rule(
+        NcuRule(
             name=row.get("Rule Name", "") or section,
             section=section,
             message=row.get("Rule Description", ""),

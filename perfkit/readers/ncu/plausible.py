@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator
 
 from perfkit.readers.ncu import metrics, roofs, work
-from perfkit.readers.ncu.results import Result
+from perfkit.readers.ncu.results import NcuResult
 
 _SHOWN = 5  # sentences
 _SHARE_SLACK = 1.02  # counters of different replays may disagree a little
@@ -17,7 +17,7 @@ _MAJOR = "device__attribute_compute_capability_major"
 _SHARES = re.compile(r"\w+throughput\.avg\.pct_of_peak_sustained_elapsed")
 
 
-def doubts(results: list[Result]) -> list[str]:
+def doubts(results: list[NcuResult]) -> list[str]:
     """Return sentences about values that cannot be."""
     said = [
         f"implausible: kernel {index} ({(result.function or result.name)[:60]}): {text}"
@@ -28,7 +28,7 @@ def doubts(results: list[Result]) -> list[str]:
     return [*said[:_SHOWN], f"implausible: and {more} more"] if more > 0 else said
 
 
-def _contradicted(result: Result) -> Iterator[str]:
+def _contradicted(result: NcuResult) -> Iterator[str]:
     """Yield the numbers of a launch that are stored twice and differ."""
     if result.type:  # a range or a graph has several launches
         return
@@ -44,7 +44,7 @@ def _contradicted(result: Result) -> Iterator[str]:
             yield f"the number of {what} is {stored:.6g}, and {follows:.6g} by other values"
 
 
-def _impossible(result: Result) -> Iterator[str]:
+def _impossible(result: NcuResult) -> Iterator[str]:
     """Yield the values that are outside of what a GPU can do."""
     number = result.number
     duration = number(metrics.DURATION)

@@ -12,7 +12,7 @@ WORKLOADS = {0: "kernel", 1: "range", 2: "command list", 3: "graph"}
 GRAPH = 3
 
 
-class Rule(msgspec.Struct, frozen=True, kw_only=True):
+class NcuRule(msgspec.Struct, frozen=True, kw_only=True):
     """One piece of NVIDIA's advice as stored in the report.
 
     `kind` is NVIDIA's MsgType (1 ok, 2 optimization, 3 warning, 4 error); `speedup` an estimate in per cent, of the
@@ -28,7 +28,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     scope: int = 0
 
 
-class Result(msgspec.Struct, kw_only=True):
+class NcuResult(msgspec.Struct, kw_only=True):
     """A result (in NVIDIA's words an action): names, metrics by name in base units, rules and NVTX ranges.
 
     `values` holds only metrics that have a value: what is missing is missing, never zero.
@@ -42,7 +42,7 @@ class Result(msgspec.Struct, kw_only=True):
     sections: list[str] = []
     values: dict[str, float | str] = {}
     units: dict[str, str] = {}
-    rules: list[Rule] = []
+    rules: list[NcuRule] = []
     ranges: list[str] = []
 
     def number(self, *names: str) -> float:

@@ -17,7 +17,7 @@ from perfkit.hardware.ceilings import MEMORY, Ceiling, Ceilings
 from perfkit.hardware.gpu import Gpu
 from perfkit.hardware.peaks import find_row, peaks_of
 from perfkit.readers.ncu import metrics, work
-from perfkit.readers.ncu.results import Result
+from perfkit.readers.ncu.results import NcuResult
 
 L2 = "l2"
 
@@ -34,7 +34,7 @@ AT_CAPTURED = When("at the captured clock", "peak rate and clock stored in the r
 AT_MAXIMUM = When("at the maximum clock", "device attributes stored in the report: widths, units and maximum clocks")
 
 
-def of_kernel(result: Result) -> dict[str, float]:
+def of_kernel(result: NcuResult) -> dict[str, float]:
     """Roofs at the captured clock by resource ("memory" and "l2" in bytes/s, units in FLOP/s); unknown is left out."""
     found = {MEMORY: dram(result), L2: l2(result)}
     return {
@@ -43,7 +43,7 @@ def of_kernel(result: Result) -> dict[str, float]:
     }
 
 
-def dram(result: Result) -> float:
+def dram(result: NcuResult) -> float:
     """Bytes/s that device memory can move at the captured clock; NaN where it is unknown."""
     clock = result.number(metrics.DRAM_CLOCK)
     stored = result.number(metrics.DRAM_PEAK) * clock
@@ -56,12 +56,12 @@ def dram(result: Result) -> float:
     return result.number(metrics.DRAM_RATE) / share if share > 0 else math.nan
 
 
-def l2(result: Result) -> float:
+def l2(result: NcuResult) -> float:
     """Bytes/s that L2 can send to the multiprocessors at the captured clock."""
     return metrics.SECTOR_BYTES * result.number(metrics.L2_PEAK) * result.number(metrics.L2_CLOCK)
 
 
-def gpu_of(result: Result) -> Gpu | None:
+def gpu_of(result: NcuResult) -> Gpu | None:
     """The GPU as the report's device attributes describe it; None where the report names none."""
     name = result.text("device__attribute_display_name")
     major, minor = (result.number(f"device__attribute_compute_capability_{part}") for part in ("major", "minor"))
@@ -107,7 +107,7 @@ def summary(per_kernel: list[dict[str, float]], gpu: Gpu | None, when: When) -> 
     )
 
 
-def at_maximum_clock(gpu: Gpu | None, result: Result) -> dict[str, float]:
+def at_maximum_clock(gpu: Gpu | None, result: NcuResult) -> dict[str, float]:
     """Roofs at the GPU's maximum clocks: from the rates stored in the report, else from the device's attributes."""
     if gpu is None:
         return {}

@@ -12,13 +12,13 @@ from perfkit.hardware.ceilings import MEMORY
 from perfkit.profile_names import from_trace
 from perfkit.readers import kernel_names
 from perfkit.readers.ncu import metrics, missing, plausible, roofs, rules, traffic, work
-from perfkit.readers.ncu.results import GRAPH, WORKLOADS, Result
+from perfkit.readers.ncu.results import GRAPH, WORKLOADS, NcuResult
 from perfkit.readers.ncu.roofs import AT_CAPTURED, AT_MAXIMUM
 
 EXACT_READER = "ncu-report"  # gives values as stored; pages are printed with a few digits
 
 
-def make_table(results: list[Result], path: Path, reader: str, warnings: list[str]) -> table.KernelTable:
+def make_table(results: list[NcuResult], path: Path, reader: str, warnings: list[str]) -> table.KernelTable:
     """The kernel table of a report, in launch order.
 
     `facts` holds `tool`; `gpus` (attributes as stored); `ceilings` (the roofs at the captured clock, medians over
@@ -52,7 +52,7 @@ def make_table(results: list[Result], path: Path, reader: str, warnings: list[st
     return table.build(rows, said, {"path": str(path), "reader": reader}, facts)
 
 
-def _row(result: Result, order: int) -> dict[str, Any]:
+def _row(result: NcuResult, order: int) -> dict[str, Any]:
     duration = _positive(result.number(metrics.DURATION))
     flop = {resource: value for resource, value in work.flop(result).items() if math.isfinite(_positive(value))}
     active, instructions = metrics.tensor_active(result), result.number(*metrics.INSTRUCTIONS)
@@ -70,7 +70,7 @@ def _row(result: Result, order: int) -> dict[str, Any]:
     return {**_identity(result, order), **_place(result), **_launch(result), **measures}
 
 
-def _identity(result: Result, order: int) -> dict[str, Any]:
+def _identity(result: NcuResult, order: int) -> dict[str, Any]:
     name = result.name or result.function or "(unnamed)"
     device = _whole(result.number("launch__device_id"))
     return {
@@ -84,7 +84,7 @@ def _identity(result: Result, order: int) -> dict[str, Any]:
     }
 
 
-def _place(result: Result) -> dict[str, Any]:
+def _place(result: NcuResult) -> dict[str, Any]:
     """Place in the model from the NVTX ranges around the launch, the innermost of each kind."""
     ranges = [from_trace(name) for name in result.ranges]
     found: dict[str, Any] = {"range": "/".join(ranges) or None}
@@ -98,7 +98,7 @@ def _place(result: Result) -> dict[str, Any]:
     return {**found, "step": int(step), "placed_by": "range"}
 
 
-def _launch(result: Result) -> dict[str, Any]:
+def _launch(result: NcuResult) -> dict[str, Any]:
     """How a kernel was launched; nothing for a range or a graph, whose launches are many."""
     if result.type:
         return {}
@@ -119,7 +119,7 @@ def _launch(result: Result) -> dict[str, Any]:
     }
 
 
-def _waves(result: Result) -> float:
+def _waves(result: NcuResult) -> float:
     """Waves a multiprocessor; where it is not stored, or printed as 0.00, by the blocks and limits of the occupancy."""
     stored, limits = result.number(metrics.WAVES), _limits(result)
     slots = result.number("launch__sm_count", "device__attribute_multiprocessor_count") * min(
@@ -129,7 +129,7 @@ def _waves(result: Result) -> float:
     return blocks / slots if not stored > 0 and slots > 0 and math.isfinite(blocks) else stored
 
 
-def _details(result: Result, own: dict[str, float]) -> dict[str, Any]:
+def _details(result: NcuResult, own: dict[str, float]) -> dict[str, Any]:
     """Return what a report says of one kernel beyond the table's columns; what it does not say is None."""
     return {
         "ceilings": own,
@@ -158,7 +158,7 @@ def _details(result: Result, own: dict[str, float]) -> dict[str, Any]:
     }
 
 
-def _limits(result: Result) -> dict[str, float]:
+def _limits(result: NcuResult) -> dict[str, float]:
     """Blocks a multiprocessor that each resource allows, the tightest first."""
     found = {
         name.removeprefix(metrics.OCCUPANCY_LIMIT): result.number(name)
@@ -168,12 +168,12 @@ def _limits(result: Result) -> dict[str, float]:
     return dict(sorted(((k, v) for k, v in found.items() if v > 0), key=lambda item: item[1]))
 
 
-def _excess(result: Result) -> float:
+def _excess(result: NcuResult) -> float:
     stored = result.number(metrics.EXCESSIVE_SECTORS)
     return stored if math.isfinite(stored) else result.number(metrics.SECTORS) - result.number(metrics.IDEAL_SECTORS)
 
 
-def _local(result: Result) -> float:
+def _local(result: NcuResult) -> float:
     stored = result.number(metrics.LOCAL_SECTORS)
     return stored if math.isfinite(stored) else sum(map(result.number, metrics.LOCAL_IN_L1))
 
@@ -183,7 +183,7 @@ def _by_row(per_kernel: list[dict[str, float]]) -> dict[str, list[float | None]]
     return {name: [own.get(name) for own in per_kernel] for name in names}
 
 
-def _warnings(results: list[Result]) -> list[str]:
+def _warnings(results: list[NcuResult]) -> list[str]:
     found = []
     others = sorted({WORKLOADS.get(r.type, "other") for r in results} - {"kernel"})
     if others:

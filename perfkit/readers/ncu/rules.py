@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from perfkit.readers.ncu.results import Rule
+from perfkit.readers.ncu.results import NcuRule
 
 _URL = re.compile(r"@url:([^@]*?):(https?://[^@]*)@")
 _LINK = re.compile(r"@(?:section|source|sass|metric|chart|page)[^@:]*:[^@]*?:?([^@:]*)@")
@@ -23,7 +23,7 @@ def clean(text: str) -> str:
     return " ".join(_CONTROL.sub("", text).split())
 
 
-def as_facts(rules: list[Rule]) -> list[dict[str, Any]]:
+def as_facts(rules: list[NcuRule]) -> list[dict[str, Any]]:
     """Rules as plain data: name, section, kind, text, and the estimated speed-up in per cent with its scope.
 
     Local estimates are about the same time and overlap: they must never be added up.

@@ -5,17 +5,17 @@ from __future__ import annotations
 import math
 
 from perfkit.readers.ncu import metrics, roofs
-from perfkit.readers.ncu.results import Result
+from perfkit.readers.ncu.results import NcuResult
 
 COUNTER, DERIVED, ABSENT = "counter", "derived", "absent"
 
 
-def columns(result: Result) -> dict[str, float | str]:
+def columns(result: NcuResult) -> dict[str, float | str]:
     """The dram, l2 and l1 columns of the kernel table with their origins."""
     return {**_dram(result), **_l2(result), **_l1(result)}
 
 
-def _dram(result: Result) -> dict[str, float | str]:
+def _dram(result: NcuResult) -> dict[str, float | str]:
     read, written = result.number(metrics.DRAM_READ), result.number(metrics.DRAM_WRITE)
     total, origin = read + written, COUNTER
     if not 0 <= total < math.inf:
@@ -29,7 +29,7 @@ def _dram(result: Result) -> dict[str, float | str]:
     }
 
 
-def dram_total(result: Result) -> float:
+def dram_total(result: NcuResult) -> float:
     """Bytes between device memory and L2, derived: from the rate, else from the share of the roof and the time.
 
     From a `basic` report the bytes are share of peak · 2 · bus width / 8 · DRAM cycles, the roof times the duration.
@@ -45,7 +45,7 @@ def dram_total(result: Result) -> float:
     return math.nan
 
 
-def by_share(result: Result) -> float:
+def by_share(result: NcuResult) -> float:
     """DRAM bytes from the share of the peak, bus width and DRAM cycles: all that a `basic` report has."""
     share = result.number(metrics.DRAM_SHARE) / 100
     cycles = result.number(metrics.DRAM_CYCLES)
@@ -55,7 +55,7 @@ def by_share(result: Result) -> float:
     return share * roofs.dram(result) * result.number(metrics.DURATION) / 1e9
 
 
-def _l2(result: Result) -> dict[str, float | str]:
+def _l2(result: NcuResult) -> dict[str, float | str]:
     sectors = metrics.SECTOR_BYTES
     read, written = sectors * result.number(metrics.L2_READ), sectors * result.number(metrics.L2_WRITE)
     if not math.isfinite(read):
@@ -64,12 +64,12 @@ def _l2(result: Result) -> dict[str, float | str]:
     return {"l2_read_bytes": read, "l2_write_bytes": written, "l2_origin": DERIVED if known else ABSENT}
 
 
-def l2_sent(result: Result) -> float:
+def l2_sent(result: NcuResult) -> float:
     """Bytes that L2 sent to the multiprocessors: what NVIDIA's L2 roofline counts, the read direction only."""
     return metrics.SECTOR_BYTES * result.number(metrics.L2_RATE) * result.number(metrics.DURATION) / 1e9
 
 
-def _l1(result: Result) -> dict[str, float | str]:
+def _l1(result: NcuResult) -> dict[str, float | str]:
     cycles = result.number(*metrics.L1)
     if not math.isfinite(cycles):
         cycles = result.number(*(f"{name}.per_second" for name in metrics.L1)) * result.number(metrics.DURATION) / 1e9

@@ -19,7 +19,7 @@ from collections.abc import Iterable
 
 from perfkit.cost.names import family_of_kernel_name
 from perfkit.readers.ncu import metrics
-from perfkit.readers.ncu.results import Result
+from perfkit.readers.ncu.results import NcuResult
 
 TENSOR_NOISE = (
     0.05  # the pipe's activity that packed half precision instructions alone cause (constants are moved by them)
@@ -42,20 +42,20 @@ _TENSOR = re.compile(
 )
 
 
-def flop(result: Result) -> dict[str, float]:
+def flop(result: NcuResult) -> dict[str, float]:
     """FLOP by resource (`perfkit.table.RESOURCES`), units that the report does not count left out; nothing where
     tensor units worked and it does not say how much."""
     return {} if tensor_unknown(result) else counted(result)
 
 
-def counted(result: Result) -> dict[str, float]:
+def counted(result: NcuResult) -> dict[str, float]:
     """FLOP of those units that the report counts, by resource."""
     found = {resource: _vector(result, *VECTOR[resource]) for resource in VECTOR}
     found.update(_tensor(result))
     return {resource: value for resource, value in found.items() if math.isfinite(value)}
 
 
-def tensor_unknown(result: Result) -> bool:
+def tensor_unknown(result: NcuResult) -> bool:
     """Return whether tensor units worked and the report does not say how much.
 
     Where it does not say either whether they worked, the name of the kernel and idle vector units do.
@@ -68,7 +68,7 @@ def tensor_unknown(result: Result) -> bool:
     return not _tensor(result) and _looks_like_product(result)
 
 
-def half_unknown(result: Result) -> bool:
+def half_unknown(result: NcuResult) -> bool:
     """Return whether vector units worked in half precision and the report does not say how much.
 
     Its multiply-adds decide, which also move constants, so that few next to the other work mean nothing; else the types
@@ -83,7 +83,7 @@ def half_unknown(result: Result) -> bool:
     return bool(_HALF.search(f"{result.name[:2000]} {result.function[:2000]}"))
 
 
-def _looks_like_product(result: Result) -> bool:
+def _looks_like_product(result: NcuResult) -> bool:
     """Return whether a kernel with a product's name did hardly any arithmetic that the report counts."""
     if family_of_kernel_name(f"{result.name[:2000]} {result.function[:2000]}") not in _PRODUCTS:
         return False
@@ -92,12 +92,12 @@ def _looks_like_product(result: Result) -> bool:
     return all(value < _EPILOGUE * limits.get(resource, math.inf) * seconds for resource, value in done.items())
 
 
-def sm_clock(result: Result) -> float:
+def sm_clock(result: NcuResult) -> float:
     """Clock of the multiprocessors during the capture, Hz."""
     return result.number(*metrics.SM_CLOCKS, metrics.GPC_CLOCK)
 
 
-def roofs(result: Result) -> dict[str, float]:
+def roofs(result: NcuResult) -> dict[str, float]:
     """FLOP/s by resource at the clock of the capture, from the peaks that are stored in the report."""
     clock = sm_clock(result)
     found = {}
@@ -110,7 +110,7 @@ def roofs(result: Result) -> dict[str, float]:
     return {resource: value for resource, value in found.items() if math.isfinite(value) and value > 0}
 
 
-def _vector(result: Result, letter: str, lanes: int) -> float:
+def _vector(result: NcuResult, letter: str, lanes: int) -> float:
     """FLOP of one precision; NaN unless additions, products and multiply-adds are all known."""
     total = 0.0
     for operation, work in (("add", 1), ("mul", 1), ("fma", 2)):
@@ -118,7 +118,7 @@ def _vector(result: Result, letter: str, lanes: int) -> float:
     return float(round(total)) if math.isfinite(total) else total
 
 
-def _executed(result: Result, operation: str) -> float:
+def _executed(result: NcuResult, operation: str) -> float:
     """Return how many instructions of one kind threads executed."""
     names = [f"{unit}__sass_thread_inst_executed_op_{operation}_pred_on.sum" for unit in ("smsp", "sm")]
     count = result.number(*names)
@@ -127,14 +127,14 @@ def _executed(result: Result, operation: str) -> float:
     return result.number(*(f"{name}.per_cycle_elapsed" for name in names)) * _cycles(result)
 
 
-def _cycles(result: Result) -> float:
+def _cycles(result: NcuResult) -> float:
     cycles = result.number(*metrics.SMSP_CYCLES)
     if math.isfinite(cycles):
         return cycles
     return result.number(*metrics.SM_CLOCKS) * result.number(metrics.DURATION) / 1e9
 
 
-def _tensor(result: Result) -> dict[str, float]:
+def _tensor(result: NcuResult) -> dict[str, float]:
     """Operations by source type, from one family of counters.
 
     A type's totals (`src_*`) and their parts by instruction (`op_*_src_*`) must not be added up, nor a total over
@@ -158,7 +158,7 @@ def _total(parts: dict[str, float]) -> float:
     return parts[""] if "" in parts else sum(parts.values())
 
 
-def _dense_peaks(result: Result) -> dict[str, float]:
+def _dense_peaks(result: NcuResult) -> dict[str, float]:
     """Operations a cycle by resource for dense matrices, the fastest instruction.
 
     Where a type's rate is stored only in total, that is the dense one, save from 9.0 on, where it is the sparse rate
@@ -184,7 +184,7 @@ def _tensor_name(name: str) -> re.Match[str] | None:
     return _TENSOR.fullmatch(name)
 
 
-def _found(result: Result, peak: bool) -> Iterable[tuple[re.Match[str], float]]:
+def _found(result: NcuResult, peak: bool) -> Iterable[tuple[re.Match[str], float]]:
     for name in result.values:
         match = _tensor_name(name)
         if match and bool(match["peak"]) == peak and math.isfinite(value := result.number(name)):

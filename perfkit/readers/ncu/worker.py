@@ -26,7 +26,7 @@ def main() -> None:
 
     first, last = request["first"], request["last"]
     context = ncu_report.load_report(request["path"])
-    wanted = Wanted(request["wanted"])
+    wanted = WantedMetrics(request["wanted"])
     position = written = 0
     for number in range(len(context)):
         part = context[number]
@@ -40,7 +40,7 @@ def main() -> None:
     print(json.dumps({"done": written, "results": position}), flush=True)
 
 
-class Wanted(dict):  # type: ignore[type-arg]
+class WantedMetrics(dict):  # type: ignore[type-arg]
     """Cache of whether a metric of a name is wanted: a report asks for the same names with every kernel."""
 
     def __init__(self, pattern: str) -> None:

@@ -75,7 +75,7 @@ class Activity:
 
 
 @dataclass
-class Calls:
+class CudaCalls:
     """CUDA runtime and driver calls by thread, then start; `name` is without the version that nsys appends."""
 
     start: Integers
@@ -200,7 +200,7 @@ def _shared(static: Integers, dynamic: Integers) -> Integers:
     return np.where(known, np.where(known, static, 0) + np.where(known, dynamic, 0), ABSENT)
 
 
-def read_calls(database: Database) -> Calls:
+def read_calls(database: Database) -> CudaCalls:
     """The CUDA calls of all threads."""
     raw = database.integers(CALLS, ("start", "end", "globalTid", "correlationId", "nameId"))
     _keep(raw, usable(raw["start"], raw["end"]))
@@ -208,10 +208,10 @@ def read_calls(database: Database) -> Calls:
     _keep(raw, order)
     texts = {i: text.split("_v", 1)[0] for i, text in database.strings(raw["nameId"]).items()}
     names = spoken(raw["nameId"], texts, "CUDA call without a name")
-    return Calls(raw["start"], raw["end"], raw["globalTid"], raw["correlationId"], names)
+    return CudaCalls(raw["start"], raw["end"], raw["globalTid"], raw["correlationId"], names)
 
 
-def calls_behind(process: Integers, correlation: Integers, calls: Calls) -> Integers:
+def calls_behind(process: Integers, correlation: Integers, calls: CudaCalls) -> Integers:
     """Return the call of each (process, correlation id); −1 where it is outside the capture.
 
     Where no process is known, the correlation id alone decides.

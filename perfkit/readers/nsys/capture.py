@@ -35,14 +35,24 @@ from perfkit.readers.nsys.activity import (
     MIGRATIONS,
     TABLES,
     Activity,
-    Calls,
+    CudaCalls,
     calls_behind,
     process_of,
     read_activity,
     read_calls,
 )  # fmt: skip
 from perfkit.readers.nsys.database import ABSENT, Database, Integers, opened
-from perfkit.readers.nsys.ranges import RANGES, Marks, Places, Ranges, find_marks, places, project, read_ranges, summary
+from perfkit.readers.nsys.ranges import (
+    RANGES,
+    Ranges,
+    StatePlaces,
+    StepRanges,
+    find_marks,
+    places,
+    project,
+    read_ranges,
+    summary,
+)
 
 READER = "nsys"
 HOW = "Capture with `nsys profile --trace cuda,nvtx COMMAND`."
@@ -100,7 +110,7 @@ def read_export(path: Path, *, source: Path | None = None) -> table.KernelTable:
 
 def assemble(
     activity: Activity,
-    calls: Calls,
+    calls: CudaCalls,
     ranges: Ranges,
     columns: dict[str, Any],
     facts: dict[str, Any],
@@ -138,7 +148,7 @@ def assemble(
     return table.build(columns, warnings, source, facts)
 
 
-def _order(activity: Activity, calls: Calls, launch: Integers) -> Whole:
+def _order(activity: Activity, calls: CudaCalls, launch: Integers) -> Whole:
     known = launch >= 0
     launched = calls.start[np.maximum(launch, 0)] if known.any() else np.zeros(len(activity), np.int64)
     where = np.stack([activity.process, activity.device, activity.stream])
@@ -191,7 +201,7 @@ def _real(values: Integers) -> Any:
 
 
 def _placed(
-    activity: Activity, calls: Calls, launch: Integers, state: Integers, at: Places, marks: Marks
+    activity: Activity, calls: CudaCalls, launch: Integers, state: Integers, at: StatePlaces, marks: StepRanges
 ) -> dict[str, Any]:
     """Place columns. What a launch's own thread does not say, the steps' thread says by the time of the launch."""
     issued = np.where(launch >= 0, calls.start[np.maximum(launch, 0)], activity.start) if len(calls) else activity.start
@@ -240,7 +250,7 @@ def _check_kind(database: Database, path: Path) -> None:
             raise InputError(f"{path} is damaged: {TABLES[kind]} has no start and end times.", "Export it again.")
 
 
-def _nothing_ran(calls: Calls, path: Path, said: list[str]) -> InputError:
+def _nothing_ran(calls: CudaCalls, path: Path, said: list[str]) -> InputError:
     holds = f"only {len(calls)} CUDA calls of the host" if len(calls) else "no CUDA calls either"
     also = "".join(f" {text}" if text.endswith((".", "?", "!")) else f" {text}." for text in said)
     return InputError(
@@ -249,7 +259,7 @@ def _nothing_ran(calls: Calls, path: Path, said: list[str]) -> InputError:
     )
 
 
-def _warnings(database: Database, activity: Activity, calls: Calls, ranges: Ranges) -> list[str]:
+def _warnings(database: Database, activity: Activity, calls: CudaCalls, ranges: Ranges) -> list[str]:
     """Return what the file lacks or lost."""
     damage = database.damage()
     found = [f"the file is damaged ({damage}): rows may be missing"] if damage else []
@@ -291,8 +301,8 @@ def _diagnostics(database: Database, known: Collection[int] = ()) -> list[str]:
 def _join_warnings(
     activity: Activity,
     launch: Integers,
-    calls: Calls,
-    marks: Marks,
+    calls: CudaCalls,
+    marks: StepRanges,
     columns: dict[str, Any],
     ranges: list[dict[str, Any]],
 ) -> list[str]:
@@ -321,7 +331,7 @@ def _join_warnings(
     return found
 
 
-def _launches_without_kernel(activity: Activity, launch: Integers, calls: Calls) -> int:
+def _launches_without_kernel(activity: Activity, launch: Integers, calls: CudaCalls) -> int:
     """Count the calls that launched a kernel without a row before the last row began (later ones may not have run)."""
     if not len(calls) or activity.of(GRAPH).any():
         return 0

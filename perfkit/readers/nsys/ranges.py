@@ -15,7 +15,7 @@ import numpy as np
 
 from perfkit.intervals import Steps
 from perfkit.profile_names import PASS, PREFIX, STEP, from_trace, module_of, pass_of, step_of
-from perfkit.readers.nsys.activity import Calls, process_of, usable
+from perfkit.readers.nsys.activity import CudaCalls, process_of, usable
 from perfkit.readers.nsys.database import ABSENT, Database, Integers
 from perfkit.units import cropped
 
@@ -81,7 +81,7 @@ class Projection:
     open_ranges: list[tuple[int, ...]]
 
 
-def project(ranges: Ranges, calls: Calls, wanted: Integers) -> Projection:
+def project(ranges: Ranges, calls: CudaCalls, wanted: Integers) -> Projection:
     """Sweep over the threads of the `wanted` calls (indices); other calls keep state 0, nothing open."""
     codes: dict[tuple[int, ...], int] = {_NOTHING_OPEN: 0}
     state = np.zeros(len(calls), np.int64)
@@ -132,7 +132,7 @@ def _by_thread(thread: Integers, index: Integers) -> Iterator[tuple[int, Integer
 
 
 @dataclass
-class Places:
+class StatePlaces:
     """The places of each state of a projection: path, step number, pass, module and operator; None where nothing
     does."""
 
@@ -143,9 +143,9 @@ class Places:
     operator: list[str | None]
 
 
-def places(ranges: Ranges, projection: Projection) -> Places:
+def places(ranges: Ranges, projection: Projection) -> StatePlaces:
     """The words of every state: those of the innermost range of each kind, of the outermost for the operator."""
-    found = Places([], [], [], [], [])
+    found = StatePlaces([], [], [], [], [])
     for open_ in projection.open_ranges:
         names = [ranges.name[r] for r in open_]
         shown = [cropped(n, _LONGEST) for n in names if not n.startswith(PREFIX)]
@@ -162,7 +162,7 @@ def _innermost(names: list[str], what: Callable[[str], str | None]) -> str | Non
 
 
 @dataclass
-class Marks:
+class StepRanges:
     """Ranges of steps and passes, on the thread that runs the steps: their bounds, in order of time."""
 
     steps: Steps
@@ -172,12 +172,12 @@ class Marks:
     process: int
 
 
-def find_marks(ranges: Ranges) -> Marks:
+def find_marks(ranges: Ranges) -> StepRanges:
     """The step and pass ranges of the thread with most steps (with most passes, without steps)."""
     steps, passes = ranges.naming(step_of, STEP), ranges.naming(pass_of, PASS)
     lane = _busiest(ranges.thread[steps if len(steps) else passes])
     steps, passes = (_outer(ranges, found[ranges.thread[found] == lane]) for found in (steps, passes))
-    return Marks(
+    return StepRanges(
         Steps(ranges.start[steps], ranges.end[steps], lane, bool(len(steps))),
         [step_of(ranges.name[i]) or "" for i in steps.tolist()],
         Steps(ranges.start[passes], ranges.end[passes], lane, bool(len(passes))),

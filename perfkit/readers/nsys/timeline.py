@@ -14,9 +14,9 @@ import numpy as np
 
 from perfkit.intervals import Steps, Union, stretches
 from perfkit.profile_names import CUDA_ALLOCATION, DRIVER, LAUNCH, STREAM_WAIT, SYNC, cause_of_call, effect_of_call
-from perfkit.readers.nsys.activity import COPY, DIRECTIONS, GRAPH, KERNEL, Activity, Calls, calls_behind, usable
+from perfkit.readers.nsys.activity import COPY, DIRECTIONS, GRAPH, KERNEL, Activity, CudaCalls, calls_behind, usable
 from perfkit.readers.nsys.database import ABSENT, Database, Integers
-from perfkit.readers.nsys.ranges import Marks
+from perfkit.readers.nsys.ranges import StepRanges
 
 SYNCHRONISATIONS = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"
 # ENUM_CUPTI_SYNC_TYPE, for waits whose call is not in the capture. Where it is, its name is better: exports give
@@ -35,7 +35,7 @@ def steps_of(marked: Steps, activity: Activity) -> Steps:
     return Steps(activity.start.min(keepdims=True), activity.end.max(keepdims=True), marked.lane, False)
 
 
-def account(activity: Activity, calls: Calls, launch: Integers, steps: Steps, marks: Marks) -> dict[str, Any]:
+def account(activity: Activity, calls: CudaCalls, launch: Integers, steps: Steps, marks: StepRanges) -> dict[str, Any]:
     """Facts about where the steps went: steps, step_ns, busy_ns, gaps, events; busy plus gaps is their time.
 
     A gap has the pass of `marks` around the whole stretch, if there is one.
@@ -64,7 +64,7 @@ def account(activity: Activity, calls: Calls, launch: Integers, steps: Steps, ma
 
 
 def _parts(
-    idle: tuple[Integers, Integers, Integers], activity: Activity, calls: Calls, launch: Integers, lane: int
+    idle: tuple[Integers, Integers, Integers], activity: Activity, calls: CudaCalls, launch: Integers, lane: int
 ) -> Integers:
     """Idle ns by cause (rows) and stretch (columns)."""
     start, end, began = idle
@@ -87,7 +87,7 @@ def _parts(
     return part
 
 
-def _of_thread(calls: Calls, thread: int, start: Integers, end: Integers) -> Integers:
+def _of_thread(calls: CudaCalls, thread: int, start: Integers, end: Integers) -> Integers:
     """Return how much of each stretch [start, end) the thread spent in calls of each kind, and in none."""
     low, high = np.searchsorted(calls.thread, [thread, thread + 1])
     begin, finish = calls.start[low:high], calls.end[low:high]
@@ -145,7 +145,7 @@ def copies(activity: Activity) -> list[dict[str, Any]]:
     return sorted(found.values(), key=lambda entry: -entry["ns"])
 
 
-def synchronisations(database: Database, calls: Calls) -> list[dict[str, Any]]:
+def synchronisations(database: Database, calls: CudaCalls) -> list[dict[str, Any]]:
     """Return the waits of the host for the GPU by the CUDA call that waited: count and time, the longest first."""
     raw = database.integers(SYNCHRONISATIONS, ("start", "end", "syncType", "globalPid", "correlationId"))
     call = calls_behind(raw["globalPid"], raw["correlationId"], calls)
@@ -160,7 +160,7 @@ def synchronisations(database: Database, calls: Calls) -> list[dict[str, Any]]:
     return sorted(found.values(), key=lambda entry: -entry["ns"])
 
 
-def api_calls(calls: Calls, most: int = 20) -> list[dict[str, Any]]:
+def api_calls(calls: CudaCalls, most: int = 20) -> list[dict[str, Any]]:
     """CUDA calls by name: count and time on the host, the longest first, `most` of them."""
     found: dict[str, dict[str, Any]] = {}
     for name, ns in zip(calls.name, (calls.end - calls.start).tolist(), strict=True):

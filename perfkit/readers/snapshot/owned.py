@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from perfkit.memory.kinds import KINDS
-from perfkit.memory.records import Known, Retained
+from perfkit.memory.records import NamedTensor, Retained
 
 KNOWN, BLOCKS = "perfkit_known", "perfkit_blocks"
 
 
-def known(entries: Any) -> dict[int, Known]:
+def known(entries: Any) -> dict[int, NamedTensor]:
     """Return the owners by address; without entries that are not as perfkit writes them."""
-    return {entry[2]: Known(entry[0], entry[1], entry[3]) for entry in _lists(entries) if is_owner(entry)}
+    return {entry[2]: NamedTensor(entry[0], entry[1], entry[3]) for entry in _lists(entries) if is_owner(entry)}
 
 
 def is_owner(entry: Any) -> bool:

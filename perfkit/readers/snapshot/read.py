@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 
 from perfkit.errors import InputError
-from perfkit.memory.records import ACTIONS, OTHER, Block, Device, Segment, Snapshot, Trace
+from perfkit.memory.records import ACTIONS, OTHER, AllocatorEvents, MemoryBlock, Segment, Snapshot, SnapshotDevice
 from perfkit.readers.kineto.decode.typed import collector_off
 from perfkit.readers.snapshot import owned
 from perfkit.readers.snapshot.pickled import plain_objects
-from perfkit.readers.snapshot.stacks import Stacks
+from perfkit.readers.snapshot.stacks import StackNumbers
 
 _CHUNK = 100_000  # events that become columns at once, before their objects are given back
 _AGAIN = "Write it again with torch.cuda.memory._dump_snapshot."
@@ -58,7 +58,7 @@ def _snapshot(source: str, content: Any, size: int) -> Snapshot:
     segments, traces = _items(parts["segments"], "segments"), _items(parts["device_traces"], "device_traces")
     if sum(len(_items(trace, "a trace")) for trace in traces) > size:
         raise _Unlike("it has more events than bytes")
-    stacks = Stacks()
+    stacks = StackNumbers()
     by_device: dict[int, list[Segment]] = {}
     blocks = 0
     for one in segments:
@@ -71,7 +71,7 @@ def _snapshot(source: str, content: Any, size: int) -> Snapshot:
     indices = sorted({*by_device, *(number for number, trace in enumerate(columns) if (trace.action != OTHER).any())})
     empty = _trace([], stacks)
     devices = [
-        Device(index, by_device.get(index, []), columns[index] if 0 <= index < len(columns) else empty)
+        SnapshotDevice(index, by_device.get(index, []), columns[index] if 0 <= index < len(columns) else empty)
         for index in indices
     ]
     settings = parts.get("allocator_settings")
@@ -85,7 +85,7 @@ def _snapshot(source: str, content: Any, size: int) -> Snapshot:
     )
 
 
-def _segment(found: Mapping[str, Any], stacks: Stacks) -> Segment:
+def _segment(found: Mapping[str, Any], stacks: StackNumbers) -> Segment:
     address = _whole(found.get("address", 0), "address")
     blocks, at = [], address
     for one in found.get("blocks", []):
@@ -105,7 +105,7 @@ def _segment(found: Mapping[str, Any], stacks: Stacks) -> Segment:
     )
 
 
-def _block(found: Mapping[str, Any], address: int, stacks: Stacks) -> Block:
+def _block(found: Mapping[str, Any], address: int, stacks: StackNumbers) -> MemoryBlock:
     """A block; without an address of its own it begins at `address`, where the previous one ends."""
     size = _whole(found.get("size", 0), "size")
     frames = found.get("frames")
@@ -115,7 +115,7 @@ def _block(found: Mapping[str, Any], address: int, stacks: Stacks) -> Block:
         frames = frames or history[0].get("frames")
         requested = history[0].get("real_size") if requested is None else requested
     state = found.get("state")
-    return Block(
+    return MemoryBlock(
         _whole(found.get("address", address), "address"),
         size,
         None if requested is None else min(_whole(requested, "requested_size"), size),
@@ -124,7 +124,7 @@ def _block(found: Mapping[str, Any], address: int, stacks: Stacks) -> Block:
     )
 
 
-def _trace(events: list[Any], stacks: Stacks) -> Trace:
+def _trace(events: list[Any], stacks: StackNumbers) -> AllocatorEvents:
     """The columns of a device's events. The objects are given back on the way: they take ten times as much."""
     parts: list[list[Any]] = []
     timed = bool(events) and isinstance(events[0], dict) and "time_us" in events[0]
@@ -137,11 +137,11 @@ def _trace(events: list[Any], stacks: Stacks) -> Trace:
         stacks.forget()
     if not parts:
         none = np.zeros(0, np.int64)
-        return Trace(none.astype(np.uint8), none, none, none, none.astype(np.int32))
-    return Trace(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+        return AllocatorEvents(none.astype(np.uint8), none, none, none, none.astype(np.int32))
+    return AllocatorEvents(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
-def _columns(chunk: list[dict[str, Any]], timed: bool, stacks: Stacks) -> list[Any]:
+def _columns(chunk: list[dict[str, Any]], timed: bool, stacks: StackNumbers) -> list[Any]:
     """Action, address, size, time and stack of some events."""
     names = ("action", "addr", "size", *(["time_us"] if timed else []), "frames")
     try:

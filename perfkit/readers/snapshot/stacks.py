@@ -5,20 +5,20 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from perfkit.memory.records import Frame, Stack
+from perfkit.memory.records import Stack, StackFrame
 
 _DEEPEST = 1000  # frames of a stack that are kept
 _WINDOWS = re.compile(r"[A-Za-z]:\\|\\\\")
 
 
-class Stacks:
+class StackNumbers:
     """Gives each different stack a number: its place in `all`. Number 0 is the empty one."""
 
     def __init__(self) -> None:
         self.all: list[Stack] = [()]
         self._known: dict[Stack, int] = {(): 0}
         self._of_objects: dict[tuple[int, ...], int] = {}
-        self._frames: dict[int, Frame] = {}
+        self._frames: dict[int, StackFrame] = {}
         self._alive: list[Any] = []
 
     def number(self, frames: Any) -> int:
@@ -43,18 +43,18 @@ class Stacks:
         self._frames.clear()
         self._alive.clear()
 
-    def _frame(self, one: Any) -> Frame:
+    def _frame(self, one: Any) -> StackFrame:
         found = self._frames.get(id(one))
         if found is None:
             found = self._frames[id(one)] = _read(one)
         return found
 
 
-def _read(one: Any) -> Frame:
+def _read(one: Any) -> StackFrame:
     if type(one) is not dict:
-        return Frame("", 0, "")
+        return StackFrame("", 0, "")
     file, line, name = one.get("filename"), one.get("line"), one.get("name")
     file = file if isinstance(file, str) else ""
     if _WINDOWS.match(file):
         file = file.replace("\\", "/")  # `phases` looks for the paths of PyTorch's files
-    return Frame(file, line if type(line) is int else 0, name if isinstance(name, str) else "")
+    return StackFrame(file, line if type(line) is int else 0, name if isinstance(name, str) else "")

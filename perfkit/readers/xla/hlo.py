@@ -33,7 +33,7 @@ class Tensor(NamedTuple):
 
 
 @dataclass
-class Instruction:
+class HloInstruction:
     """One operation. `operands` are numbers of instructions, `called` of computations, `computation` its own."""
 
     name: str = ""
@@ -54,11 +54,11 @@ class Instruction:
 class Module:
     """The instructions of a program, by name and by number, and those of each computation."""
 
-    by_name: dict[str, Instruction] = field(default_factory=dict)
-    by_number: dict[int, Instruction] = field(default_factory=dict)
-    computations: dict[int, list[Instruction]] = field(default_factory=dict)
+    by_name: dict[str, HloInstruction] = field(default_factory=dict)
+    by_number: dict[int, HloInstruction] = field(default_factory=dict)
+    computations: dict[int, list[HloInstruction]] = field(default_factory=dict)
 
-    def inside(self, one: Instruction, depth: int = 0) -> Iterator[Instruction]:
+    def inside(self, one: HloInstruction, depth: int = 0) -> Iterator[HloInstruction]:
         """Give the instruction, and those of the computations that it calls."""
         yield one
         if depth < _DEEPEST:
@@ -79,7 +79,7 @@ def read_module(data: bytes) -> Module:
 
 
 def _add_computation(module: Module, data: memoryview) -> None:
-    own, mine = 0, list[Instruction]()
+    own, mine = 0, list[HloInstruction]()
     for number_, value in fields(data):
         if number_ == 2:
             mine.append(_instruction(message(value)))
@@ -91,8 +91,8 @@ def _add_computation(module: Module, data: memoryview) -> None:
         module.by_name[one.name] = module.by_number[one.number] = one
 
 
-def _instruction(data: memoryview) -> Instruction:
-    one = Instruction()
+def _instruction(data: memoryview) -> HloInstruction:
+    one = HloInstruction()
     settings = b""
     for number_, value in fields(data):
         if number_ in (1, 2, 28):

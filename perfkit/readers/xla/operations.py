@@ -12,9 +12,9 @@ import numpy as np
 from perfkit.cost import CostModel
 from perfkit.readers.gpu_lists import whole
 from perfkit.readers.kernel_names import TF32
-from perfkit.readers.xla.hlo import Instruction, Module
+from perfkit.readers.xla.hlo import HloInstruction, Module
 from perfkit.readers.xla.profile import Stats
-from perfkit.readers.xla.work import Work, family_of, work_of
+from perfkit.readers.xla.work import XlaWork, family_of, work_of
 from perfkit.table import FLOP_COLUMNS
 
 _LIBRARY = re.compile(r"cublas|cutlass|xmma|gemm_f32|sgemm|nvjet|cijk_|cudnn|miopen|ck_", re.IGNORECASE)
@@ -23,13 +23,13 @@ _NUMBER = re.compile(r"[.]\d+$")
 _SILENT = ("fusion", "ynn_fusion", "onednn_fusion", "call")  # names that do not say what was fused
 
 
-class Operation(NamedTuple):
+class XlaOperation(NamedTuple):
     """The operation of a row: name and program, its name by scopes, and the instruction where the module is known."""
 
     name: str | None = None
     program: int | None = None
     scopes: str = ""
-    one: Instruction | None = None
+    one: HloInstruction | None = None
     module: Module | None = None
 
 
@@ -42,16 +42,16 @@ class _Key(NamedTuple):
     name: str | None
 
 
-def operation_of(stats: Stats, modules: dict[int, Module]) -> Operation:
+def operation_of(stats: Stats, modules: dict[int, Module]) -> XlaOperation:
     """Return the operation that an event names."""
     name, program = stats.get("hlo_op"), whole(stats.get("program_id"))
     module = modules.get(program) if program is not None else None
     one = module.by_name.get(str(name)) if module and name else None
     scopes = one.operator if one else str(stats.get("name") or stats.get("tf_op") or "").rstrip(":")
-    return Operation(str(name) if name else None, program, scopes, one, module)
+    return XlaOperation(str(name) if name else None, program, scopes, one, module)
 
 
-def work_columns(columns: dict[str, Any], operations: Sequence[Operation], on_gpu: bool) -> dict[str, Any]:
+def work_columns(columns: dict[str, Any], operations: Sequence[XlaOperation], on_gpu: bool) -> dict[str, Any]:
     """Return family, FLOP, bytes and origins of the rows; copies and fills keep the bytes that `columns` has."""
     costs = CostModel()
     rows = list(zip(columns["name"], operations, columns["operator"], strict=True))
@@ -77,13 +77,13 @@ def work_columns(columns: dict[str, Any], operations: Sequence[Operation], on_gp
     return made
 
 
-def _family(name: str, operation: Operation, operator: str | None, costs: CostModel) -> str:
+def _family(name: str, operation: XlaOperation, operator: str | None, costs: CostModel) -> str:
     own = family_of(operation.one, operation.module) if operation.one and operation.module else None
     plain = _NUMBER.sub("", name)
     return own or ("other" if plain in _SILENT else costs.family_of_kernel(plain, operator))
 
 
-def _carriers(columns: dict[str, Any], operations: Sequence[Operation]) -> Iterator[tuple[int, list[int], Work]]:
+def _carriers(columns: dict[str, Any], operations: Sequence[XlaOperation]) -> Iterator[tuple[int, list[int], XlaWork]]:
     """The row that carries an operation's work, its longest kernel, its other kernels, and the work, for each run.
 
     Kernels of one run of an operation have different names. Where an operation ran another number of times than most of
@@ -117,7 +117,7 @@ def _usual_runs(runs: dict[_Key, list[list[int]]]) -> dict[tuple[Any, ...], int]
     return {key: count.most_common(1)[0][0] for key, count in counts.items()}
 
 
-def _units(work: Work, name: str, on_gpu: bool) -> dict[str, float] | None:
+def _units(work: XlaWork, name: str, on_gpu: bool) -> dict[str, float] | None:
     """FLOP by unit. On a GPU products of fp32 may run in TF32, which only names of a library's kernels say."""
     if work.flop is None or _FP32 not in work.flop or not on_gpu:
         return work.flop

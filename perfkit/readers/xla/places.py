@@ -24,7 +24,7 @@ _BRANCH = re.compile(r"branch_\d+_fun")
 _LONGEST = 2000  # characters of a name that is taken apart
 
 
-class Place(NamedTuple):
+class XlaPlace(NamedTuple):
     """Operator, module path and pass of an operation; None where its name does not say."""
 
     operator: str | None = None
@@ -33,15 +33,15 @@ class Place(NamedTuple):
 
 
 @lru_cache(maxsize=65536)
-def place_of(name: str) -> Place:
+def place_of(name: str) -> XlaPlace:
     """Return the place that the name of an operation says."""
     parts = list(_parts(next(_parts(name[:_LONGEST], ";"))))  # of operations that were merged, the first
     if len(parts) < 2:  # an argument of the program, which a copy or a conversion is named after
-        return Place()
+        return XlaPlace()
     scopes = [scope for part in parts[:-1] for scope in _scopes(part)]
     above = "/".join(parts[:-1])
     pass_ = BACKWARD if "transpose(" in above else FORWARD if "jvp(" in above else None
-    return Place(parts[-1] or None, ".".join(scopes) or None, pass_)
+    return XlaPlace(parts[-1] or None, ".".join(scopes) or None, pass_)
 
 
 def _parts(name: str, between: str = "/") -> Iterator[str]:

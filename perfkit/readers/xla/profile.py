@@ -18,7 +18,7 @@ class Event(NamedTuple):
 
 
 @dataclass
-class Line:
+class XlaLine:
     """The events of a stream or a thread of `plane`."""
 
     plane: str
@@ -37,10 +37,10 @@ class Line:
 
 
 @dataclass
-class Profile:
+class XlaProfile:
     """Lines, facts of each plane by its name, HLO modules by the number of their program, and `notes` of the tool."""
 
-    lines: list[Line] = field(default_factory=list)
+    lines: list[XlaLine] = field(default_factory=list)
     planes: dict[str, Stats] = field(default_factory=dict)
     modules: dict[int, bytes] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)

@@ -17,10 +17,10 @@ from perfkit.errors import InputError
 from perfkit.readers.nsys.activity import Activity
 from perfkit.readers.nsys.capture import assemble, measured
 from perfkit.readers.xla.hlo import Module, read_module
-from perfkit.readers.xla.operations import Operation, operation_of, work_columns
+from perfkit.readers.xla.operations import XlaOperation, operation_of, work_columns
 from perfkit.readers.xla.places import place_of
-from perfkit.readers.xla.profile import Profile
-from perfkit.readers.xla.rows import PROCESS, Found, calls_of, occupancy, ranges_of, rows_of
+from perfkit.readers.xla.profile import XlaProfile
+from perfkit.readers.xla.rows import PROCESS, XlaRows, calls_of, occupancy, ranges_of, rows_of
 from perfkit.readers.xla.wire import Damaged
 from perfkit.table import KernelTable
 
@@ -43,7 +43,7 @@ def read(path: Path) -> KernelTable:
     return _table(path, profile, modules)
 
 
-def _table(path: Path, profile: Profile, modules: dict[int, Module]) -> KernelTable:
+def _table(path: Path, profile: XlaProfile, modules: dict[int, Module]) -> KernelTable:
     found = rows_of(profile)
     activity = found.listed.activity()
     if not len(activity):
@@ -71,7 +71,7 @@ def _table(path: Path, profile: Profile, modules: dict[int, Module]) -> KernelTa
     )
 
 
-def _placed(operations: list[Operation]) -> dict[str, Any]:
+def _placed(operations: list[XlaOperation]) -> dict[str, Any]:
     """Operator, module and pass of each row, from the name of its operation."""
     places = [place_of(one.scopes) for one in operations]
     return {
@@ -82,7 +82,7 @@ def _placed(operations: list[Operation]) -> dict[str, Any]:
     }
 
 
-def _warnings(profile: Profile, found: Found, modules: dict[int, Module], activity: Activity) -> list[str]:
+def _warnings(profile: XlaProfile, found: XlaRows, modules: dict[int, Module], activity: Activity) -> list[str]:
     said = [*profile.notes, *activity.dropped]
     if not modules:
         said.append(
@@ -93,7 +93,7 @@ def _warnings(profile: Profile, found: Found, modules: dict[int, Module], activi
     return said
 
 
-def _gpus(profile: Profile) -> list[dict[str, Any]]:
+def _gpus(profile: XlaProfile) -> list[dict[str, Any]]:
     """The GPUs as their planes describe them; the profile has no names of models."""
     return [
         {

@@ -11,10 +11,10 @@ import numpy as np
 
 from perfkit.profile_names import STEP
 from perfkit.readers.gpu_lists import FILL, KERNEL, Listed, whole
-from perfkit.readers.nsys.activity import PROCESS_BITS, Calls
+from perfkit.readers.nsys.activity import PROCESS_BITS, CudaCalls
 from perfkit.readers.nsys.database import Integers
 from perfkit.readers.nsys.ranges import Ranges
-from perfkit.readers.xla.profile import Event, Line, Profile, Stats
+from perfkit.readers.xla.profile import Event, Stats, XlaLine, XlaProfile
 
 PROCESS = 1 << PROCESS_BITS  # a profile is of one process; its threads are numbered in it
 _STREAM = re.compile(r"#(\d{1,9})")
@@ -28,7 +28,7 @@ _WAYS = {
 
 
 @dataclass
-class Found:
+class XlaRows:
     """Rows, and of each the operation of XLA that it belongs to: what its event says."""
 
     listed: Listed = field(default_factory=Listed)
@@ -37,9 +37,9 @@ class Found:
     on_gpu: bool = True
 
 
-def rows_of(profile: Profile) -> Found:
+def rows_of(profile: XlaProfile) -> XlaRows:
     """Return what ran on the GPUs; where nothing did, the operations on the CPU."""
-    found = Found()
+    found = XlaRows()
     for line in profile.lines:
         if line.on_gpu:
             device, stream = _GPU.match(line.plane), _STREAM.search(line.name)
@@ -58,7 +58,7 @@ def rows_of(profile: Profile) -> Found:
     return found
 
 
-def _operations(line: Line) -> Iterator[tuple[Event, int]]:
+def _operations(line: XlaLine) -> Iterator[tuple[Event, int]]:
     """The operations among a thread's events, with the time of each outside of the operations inside it."""
     mine = sorted((e for e in line.events if e.stats.get("hlo_op")), key=lambda e: (e.start, -e.end))
     alone = [e.end - e.start for e in mine]
@@ -72,7 +72,7 @@ def _operations(line: Line) -> Iterator[tuple[Event, int]]:
     return zip(mine, (max(ns, 0) for ns in alone), strict=True)
 
 
-def _add_on_gpu(found: Found, event: Event, place: Mapping[str, int | None]) -> None:
+def _add_on_gpu(found: XlaRows, event: Event, place: Mapping[str, int | None]) -> None:
     stats = event.stats
     common = {"start": event.start, "end": event.end, "correlation": whole(stats.get("correlation_id")), **place}
     moved = _details(stats.get("memcpy_details") or stats.get("memset_details"))
@@ -121,7 +121,7 @@ def occupancy(stats: Stats) -> float:
     return share if 0 < share <= 1 else float("nan")
 
 
-def calls_of(profile: Profile) -> Calls:
+def calls_of(profile: XlaProfile) -> CudaCalls:
     """Return the calls of the runtime that launched something, by thread, then start."""
     events = [
         (number, event)
@@ -133,13 +133,13 @@ def calls_of(profile: Profile) -> Calls:
     events.sort(key=lambda pair: (pair[0], pair[1].start, -pair[1].end))
     correlation = [whole(event.stats["correlation_id"]) or 0 for _, event in events]
     start, end = _bounds([event for _, event in events])
-    return Calls(
+    return CudaCalls(
         start, end, _threads([number for number, _ in events]), np.array(correlation, np.int64),
         [event.name for _, event in events],
     )  # fmt: skip
 
 
-def ranges_of(profile: Profile) -> Ranges:
+def ranges_of(profile: XlaProfile) -> Ranges:
     """Return the steps that `jax.profiler.StepTraceAnnotation` marked, as perfkit's ranges of steps."""
     marks = [
         (number, event, step)

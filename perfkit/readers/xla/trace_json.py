@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from perfkit.readers.xla.profile import Event, Line, Profile
+from perfkit.readers.xla.profile import Event, XlaLine, XlaProfile
 from perfkit.readers.xla.wire import Damaged
 
 _PYTHON = "$"
 MOST_EVENTS = 1_000_000
 
 
-def read_trace_json(data: bytes) -> Profile:
+def read_trace_json(data: bytes) -> XlaProfile:
     """Read the content of a trace. Raises `Damaged` for any other."""
     try:
         document = json.loads(data)
@@ -22,7 +22,7 @@ def read_trace_json(data: bytes) -> Profile:
         raise Damaged("it is cut off, or not as XLA's profiler writes it") from error
 
 
-def _profile(events: list[dict[str, Any]]) -> Profile:
+def _profile(events: list[dict[str, Any]]) -> XlaProfile:
     planes: dict[Any, str] = {}
     threads: dict[tuple[Any, Any], str] = {}
     lines: dict[tuple[Any, Any], list[Event]] = {}
@@ -40,7 +40,7 @@ def _profile(events: list[dict[str, Any]]) -> Profile:
             lines.setdefault(key, []).append(
                 Event(event["name"], start, start + round(event.get("dur", 0) * 1000), stats)
             )
-    found = Profile([Line(planes.get(key[0], ""), threads.get(key, ""), mine) for key, mine in lines.items()])
+    found = XlaProfile([XlaLine(planes.get(key[0], ""), threads.get(key, ""), mine) for key, mine in lines.items()])
     found.planes = {name: {} for name in planes.values()}
     if len(events) >= MOST_EVENTS:
         found.notes.append(f"the trace has {len(events)} events, at which XLA's profiler may have cut it")

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from perfkit.cost.model import ITEM_BYTES
-from perfkit.readers.xla.hlo import Instruction, Module, Tensor, elements
+from perfkit.readers.xla.hlo import HloInstruction, Module, Tensor, elements
 from perfkit.table import RESOURCES
 
 _PRODUCTS = ("gemm", "matmul", "dot", "conv")  # in the target of a custom call
@@ -41,7 +41,7 @@ _MOVES = {
 _OPAQUE = ("custom-call", "call", "while", "conditional", "")
 
 
-class Work(NamedTuple):
+class XlaWork(NamedTuple):
     """FLOP by unit, None where unknown; bytes read and written, NaN where unknown."""
 
     flop: dict[str, float] | None
@@ -49,7 +49,7 @@ class Work(NamedTuple):
     written: float
 
 
-def family_of(one: Instruction, module: Module) -> str | None:
+def family_of(one: HloInstruction, module: Module) -> str | None:
     """Return the family of an operation that XLA made itself; None where the kernel's name says more."""
     if one.opcode in _OPAQUE:
         return None
@@ -58,13 +58,13 @@ def family_of(one: Instruction, module: Module) -> str | None:
     return found or ("copy" if inside <= _MOVES else "elementwise")
 
 
-def work_of(one: Instruction, module: Module) -> Work:
+def work_of(one: HloInstruction, module: Module) -> XlaWork:
     """Return what an operation has to compute, to read and to write."""
     read, written = _traffic(one, module)
-    return Work(_flop(one, module), read, written)
+    return XlaWork(_flop(one, module), read, written)
 
 
-def _flop(one: Instruction, module: Module) -> dict[str, float] | None:
+def _flop(one: HloInstruction, module: Module) -> dict[str, float] | None:
     total: dict[str, float] = {}
     products = 0
     for inner in module.inside(one):
@@ -82,7 +82,7 @@ def _flop(one: Instruction, module: Module) -> dict[str, float] | None:
     return total if products else None
 
 
-def _product(one: Instruction, module: Module) -> tuple[str | None, float]:
+def _product(one: HloInstruction, module: Module) -> tuple[str | None, float]:
     """Unit and FLOP of a product or convolution; no unit where they are unknown."""
     operands = [module.by_number[n].tensors for n in one.operands[:2] if n in module.by_number]
     if len(operands) < 2 or not one.tensors or not all(operands):
@@ -98,19 +98,19 @@ def _product(one: Instruction, module: Module) -> tuple[str | None, float]:
     return unit, 2.0 * elements(result) * math.prod(left.shape[i] for i in one.contracted or ())
 
 
-def _convolution(one: Instruction, left: Tensor, right: Tensor, result: Tensor) -> float:
+def _convolution(one: HloInstruction, left: Tensor, right: Tensor, result: Tensor) -> float:
     """FLOP of a convolution; of its gradients too, whose custom call has the operands of the forward convolution."""
     data, kernel = {"F": (right, result), "I": (left, right)}.get(_gradient(one), (result, right))
     features = kernel.shape[one.output_feature or 0] if (one.output_feature or 0) < len(kernel.shape) else 0
     return 2.0 * elements(data) * elements(kernel) / features if features else math.nan
 
 
-def _gradient(one: Instruction) -> str:
+def _gradient(one: HloInstruction) -> str:
     """F, I: a convolution that a library computes backward, towards its filter or its input."""
     return "F" if one.target.endswith("BackwardFilter") else "I" if one.target.endswith("BackwardInput") else ""
 
 
-def _traffic(one: Instruction, module: Module) -> tuple[float, float]:
+def _traffic(one: HloInstruction, module: Module) -> tuple[float, float]:
     inside = list(module.inside(one))
     known = one.opcode != "custom-call" or any(word in one.target for word in _PRODUCTS)
     if not known or any(inner.opcode in _PARTLY for inner in inside):
@@ -121,7 +121,7 @@ def _traffic(one: Instruction, module: Module) -> tuple[float, float]:
     return _bytes(t for operand in operands.values() for t in operand.tensors), _bytes(results)
 
 
-def _source(one: Instruction, module: Module) -> Instruction:
+def _source(one: HloInstruction, module: Module) -> HloInstruction:
     """The instruction whose memory a bitcast shows in another shape."""
     seen = 0
     while one.opcode == "bitcast" and one.operands and seen < len(module.by_number):

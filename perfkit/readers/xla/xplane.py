@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from perfkit.readers.xla.profile import Event, Line, Profile, Stats
+from perfkit.readers.xla.profile import Event, Stats, XlaLine, XlaProfile
 from perfkit.readers.xla.wire import Damaged, fields, message, number, real, text
 
 _HLO = ("Hlo Proto", "hlo_proto")
@@ -25,9 +25,9 @@ class _Named(NamedTuple):
     stats: Stats
 
 
-def read_xplane(data: bytes) -> Profile:
+def read_xplane(data: bytes) -> XlaProfile:
     """Read an XSpace. Raises `Damaged` for other bytes."""
-    found = Profile()
+    found = XlaProfile()
     for field, value in fields(data):
         if field == 1:
             _add_plane(found, message(value))
@@ -36,7 +36,7 @@ def read_xplane(data: bytes) -> Profile:
     return found
 
 
-def _add_plane(profile: Profile, data: memoryview) -> None:
+def _add_plane(profile: XlaProfile, data: memoryview) -> None:
     name, lines, stats = "", list[memoryview](), list[memoryview]()
     kinds: dict[int, memoryview] = {}
     words: dict[int, str] = {}
@@ -105,7 +105,7 @@ def _stat(data: memoryview, words: dict[int, str]) -> tuple[str, Any]:
     return words.get(key, ""), value
 
 
-def _line(plane: str, data: memoryview, named: dict[int, _Named], words: dict[int, str]) -> Line:
+def _line(plane: str, data: memoryview, named: dict[int, _Named], words: dict[int, str]) -> XlaLine:
     name, began, events = "", 0, list[memoryview]()
     for field, value in fields(data):
         if field == 2:
@@ -115,7 +115,7 @@ def _line(plane: str, data: memoryview, named: dict[int, _Named], words: dict[in
         elif field == 4:
             events.append(message(value))
     made = (_event(one, began, named, words) for one in events)
-    return Line(plane, name, [one for one in made if one is not None])
+    return XlaLine(plane, name, [one for one in made if one is not None])
 
 
 def _event(data: memoryview, began: int, named: dict[int, _Named], words: dict[int, str]) -> Event | None:

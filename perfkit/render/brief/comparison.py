@@ -6,8 +6,8 @@ import math
 import shlex
 from typing import Any
 
-from perfkit.analysis.difference import Change
-from perfkit.compare.results import Comparison, Pair, SideResult, Tested
+from perfkit.analysis.difference import PartChange
+from perfkit.compare.results import Comparison, JudgedMetric, Pair, SideResult
 from perfkit.render.brief.texts import FINDINGS, LONGEST_PATH, cropped, known
 from perfkit.render.cells import clean
 
@@ -60,7 +60,7 @@ def _pair(pair: Pair, rows: int) -> dict[str, Any]:
     )  # fmt: skip
 
 
-def _tested(one: Tested) -> dict[str, Any]:
+def _tested(one: JudgedMetric) -> dict[str, Any]:
     """A metric of both sides, the verdict, and the ratio with its interval where it was tested."""
     judgement = one.judgement
     ratio = [judgement.ratio, judgement.low, judgement.high]
@@ -73,5 +73,5 @@ def _tested(one: Tested) -> dict[str, Any]:
     )  # fmt: skip
 
 
-def _change(one: Change) -> dict[str, Any]:
+def _change(one: PartChange) -> dict[str, Any]:
     return known({"name": clean(one.key, 80), "first_ns": one.first_ns, "second_ns": one.second_ns})

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from perfkit import units
-from perfkit.analysis.listing import Line, Listing
+from perfkit.analysis.listing import ListedLine, Listing
 from perfkit.analysis.results import Group
 from perfkit.content import content_dir
 from perfkit.render import html
@@ -62,7 +62,7 @@ def _number(number: int) -> str:
     return f"{number:>6}"
 
 
-def _what(line: Line) -> str:
+def _what(line: ListedLine) -> str:
     return clean("; ".join([*line.places[:1], ", ".join(line.kernels)]), 120)
 
 

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from perfkit import units
-from perfkit.render.cells import Cell, Column, Table, clean, efficiency_tone, figures, table, words
+from perfkit.render.cells import Cell, PageColumn, Table, clean, efficiency_tone, figures, table, words
 from perfkit.render.page import Page, Section
 from perfkit.render.pages import replayed
 from perfkit.render.pages.figures import Figure, Series
 
 if TYPE_CHECKING:
-    from perfkit.bench.results import Bench, Point, Row, Timing
+    from perfkit.bench.results import Bench, BenchPoint, BenchRow, Timing
     from perfkit.statistics import Estimate
 
 CACHES = ("warm", "cold")
@@ -76,12 +76,12 @@ def _verdict(bench: Bench) -> Iterator[str]:
                 yield f"{row.label} is the fastest: {units.text(best.ns.value, 'ns')}{beside}{written}."
 
 
-def _point(point: Point) -> Table:
+def _point(point: BenchPoint) -> Table:
     rows = point.rows
     tones = ["bad" if r.status in ("wrong", "failed") else "strong" for r in rows]
     columns = [
         words("way", [r.label for r in rows], tones, name=True),
-        Column("result", tuple(_status(r) for r in rows), numeric=False),
+        PageColumn("result", tuple(_status(r) for r in rows), numeric=False),
         words("error", [_error(r) for r in rows], priority=2),
     ]
     every = [t.ns.value for r in rows for t in (r.warm, r.cold) if t]
@@ -94,8 +94,8 @@ def _point(point: Point) -> Table:
     columns += [
         figures("bandwidth", [t.bandwidth if t else None for t in warm], "B/s"),
         figures("rate", [t.flop_rate if t else None for t in warm], "FLOP/s"),
-        Column("× PyTorch", tuple(_speedup(r.speedup) for r in rows)),
-        *([Column("× trace", tuple(_speedup(r.of_trace) for r in rows))] if any(r.of_trace for r in rows) else []),
+        PageColumn("× PyTorch", tuple(_speedup(r.speedup) for r in rows)),
+        *([PageColumn("× trace", tuple(_speedup(r.of_trace) for r in rows))] if any(r.of_trace for r in rows) else []),
         words("", _bars(warm), priority=4),
         words("what", [r.text for r in rows], ["dim"] * len(rows), priority=5),
     ]
@@ -109,11 +109,11 @@ def _scale(least: float) -> units.Scale:
     return units.Scale(found.factor, found.suffix, 0 if shown >= 100 or found.factor == 1 else 1 if shown >= 10 else 2)
 
 
-def _status(row: Row) -> Cell:
+def _status(row: BenchRow) -> Cell:
     return Cell(*_STATUS.get(row.status, ("– not here", "dim")))
 
 
-def _error(row: Row) -> str:
+def _error(row: BenchRow) -> str:
     """The worst output's error."""
     if not row.errors:
         return units.ABSENT
@@ -122,16 +122,16 @@ def _error(row: Row) -> str:
     return f"{max(e.error for e in row.errors if e.error is not None):.0e}"
 
 
-def _timings(cache: str, timings: Sequence[Timing | None], scale: units.Scale) -> list[Column]:
+def _timings(cache: str, timings: Sequence[Timing | None], scale: units.Scale) -> list[PageColumn]:
     spans = [scale.span(t.ns.low, t.ns.high) if t else units.ABSENT for t in timings]
     return [
         figures(cache, [t.ns.value if t else None for t in timings], "ns", scale=scale),
-        Column("95 % CI", tuple(Cell(s, "dim") for s in spans), scale.suffix, True, 1 if cache == "warm" else 3),
+        PageColumn("95 % CI", tuple(Cell(s, "dim") for s in spans), scale.suffix, True, 1 if cache == "warm" else 3),
         _efficiency(timings),
     ]
 
 
-def _efficiency(timings: Sequence[Timing | None]) -> Column:
+def _efficiency(timings: Sequence[Timing | None]) -> PageColumn:
     """Shares of the roof; ! where one is above it, which cannot be true."""
     shares = [t.efficiency if t else None for t in timings]
     plain = figures("eff.", shares, "%", [efficiency_tone(s) for s in shares])
@@ -139,7 +139,7 @@ def _efficiency(timings: Sequence[Timing | None]) -> Column:
         Cell(f"!{c.text}" if s is not None and s > 1.05 else c.text, c.tone)
         for c, s in zip(plain.cells, shares, strict=True)
     )
-    return Column("eff.", flagged, "%")
+    return PageColumn("eff.", flagged, "%")
 
 
 def _speedup(ratio: Estimate | None) -> Cell:
@@ -156,14 +156,14 @@ def _bars(timings: Sequence[Timing | None]) -> list[str]:
     return ["█" * max(1, round(t.ns.value / longest * _BAR)) if t else "" for t in timings]
 
 
-def _work(point: Point) -> str:
+def _work(point: BenchPoint) -> str:
     parts = [units.text(point.bytes, "B")] if point.bytes else []
     total = sum(point.flop.values())
     parts += [units.text(total, "FLOP")] if total else []
     return f" ({', '.join(parts)})" if parts else ""
 
 
-def _notes(point: Point) -> list[str]:
+def _notes(point: BenchPoint) -> list[str]:
     notes = [f"roof {cache}: {units.text(roof.ns, 'ns')}, {roof.ceiling}" for cache, roof in point.roofs.items()]
     notes = [f"{'; '.join(notes)}."] if notes else []
     shares = [t.efficiency for r in point.rows for t in (r.warm, r.cold) if t and t.efficiency]
@@ -206,8 +206,8 @@ def _growth(bench: Bench) -> Section:
     growth = table(
         f"Time against {bench.sweep}: time ∝ size^e",
         words("way", [f"{f.way} {f.dtype}" if precisions else f.way for f in fits], ["strong"] * len(fits), name=True),
-        Column("e", tuple(Cell(f"{f.exponent:.2f}") for f in fits)),
-        Column("95 % CI", tuple(Cell(_interval(f.low, f.high), "dim") for f in fits)),
+        PageColumn("e", tuple(Cell(f"{f.exponent:.2f}") for f in fits)),
+        PageColumn("95 % CI", tuple(Cell(_interval(f.low, f.high), "dim") for f in fits)),
         figures("sizes", [f.points for f in fits], "count"),
         notes=[
             "Least squares on logarithms over all sizes; a wide interval says that one power does not describe them."

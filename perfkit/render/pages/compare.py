@@ -12,10 +12,10 @@ from perfkit.compare.results import (
     Comparison,
     Condition,
     Exchange,
+    JudgedMetric,
     Pair,
-    Served,
+    PartWinner,
     SideResult,
-    Tested,
     TreeLine,
     WaterfallLine,
 )
@@ -23,7 +23,7 @@ from perfkit.content import content_dir
 from perfkit.render import html, page
 from perfkit.render.cells import (
     Cell,
-    Column,
+    PageColumn,
     Table,
     clean,
     column_scale,
@@ -129,12 +129,12 @@ def _sides(found: Comparison) -> Table:
     return table(
         "Sides",
         words("side", [s.label for s in sides], ["strong"] * len(sides), name=True),
-        Column("results", tuple(_status(s) for s in sides), numeric=False),
+        PageColumn("results", tuple(_status(s) for s in sides), numeric=False),
         figures("step", [s.value if s else None for s in steps], "ns", scale=scale),
         spread("95 % CI", steps, scale, priority=3),
-        Column("÷ first", tuple(Cell(r) for r in ratios), "×"),
-        Column("95 % CI", tuple(Cell(r, "dim") for r in ranges), "×", priority=1),
-        Column("verdict", tuple(Cell(j.verdict, _TONES[j.verdict]) if j else Cell("") for j in judged), numeric=False),
+        PageColumn("÷ first", tuple(Cell(r) for r in ratios), "×"),
+        PageColumn("95 % CI", tuple(Cell(r, "dim") for r in ranges), "×", priority=1),
+        PageColumn("verdict", tuple(Cell(j.verdict, _TONES[j.verdict]) if j else Cell("") for j in judged), "", False),
         figures("kernels", [s.kernel_ns for s in sides], "ns", priority=5),
         figures("launches", [s.launches for s in sides], "count", priority=4),
         figures("work", [s.flop for s in sides], "FLOP", priority=7, at_least=[in_part(s.flop_known) for s in sides]),
@@ -201,8 +201,8 @@ def _waterfall(pair: Pair, about: str) -> Table:
         words("part", names, ["" if line.level else "strong" for line in lines], name=True),
         figures(_head(pair.first), [line.first_ns for line in lines], "ns", scale=scale),
         figures(_head(pair.second), [line.second_ns for line in lines], "ns", scale=scale),
-        Column("difference", tuple(Cell(_signed(line.difference_ns, scale)) for line in lines), scale.suffix),
-        Column("", tuple(_bar(line.difference_ns, largest) for line in lines), numeric=False, priority=1),
+        PageColumn("difference", tuple(Cell(_signed(line.difference_ns, scale)) for line in lines), scale.suffix),
+        PageColumn("", tuple(_bar(line.difference_ns, largest) for line in lines), numeric=False, priority=1),
         notes=[note],
         total=True,
     )
@@ -219,19 +219,19 @@ def _bar(value: float, largest: float) -> Cell:
     return Cell("█" * cells, "poor" if value > 0 else "good")
 
 
-def _tested(rows: Sequence[Tested], about: str) -> Table:
+def _tested(rows: Sequence[JudgedMetric], about: str) -> Table:
     judged = [t.judgement for t in rows]
     return table(
         f"What was tested{about}",
         words("metric", [t.metric for t in rows], name=True),
-        Column("first", tuple(Cell(units.text(t.first, t.unit)) for t in rows)),
-        Column("second", tuple(Cell(units.text(t.second, t.unit)) for t in rows)),
-        Column("change", tuple(Cell(_change(j.ratio)) for j in judged)),
-        Column("95 % CI", tuple(Cell(_span(j.low, j.high), "dim") for j in judged)),
-        Column("p", tuple(Cell(units.ABSENT if j.adjusted_p is None else f"{j.adjusted_p:.3f}") for j in judged),
+        PageColumn("first", tuple(Cell(units.text(t.first, t.unit)) for t in rows)),
+        PageColumn("second", tuple(Cell(units.text(t.second, t.unit)) for t in rows)),
+        PageColumn("change", tuple(Cell(_change(j.ratio)) for j in judged)),
+        PageColumn("95 % CI", tuple(Cell(_span(j.low, j.high), "dim") for j in judged)),
+        PageColumn("p", tuple(Cell(units.ABSENT if j.adjusted_p is None else f"{j.adjusted_p:.3f}") for j in judged),
                priority=2),
-        Column("would show", tuple(Cell(_share(j.detectable)) for j in judged), priority=3),
-        Column("verdict", tuple(Cell(j.verdict, _TONES[j.verdict]) for j in judged), numeric=False),
+        PageColumn("would show", tuple(Cell(_share(j.detectable)) for j in judged), priority=3),
+        PageColumn("verdict", tuple(Cell(j.verdict, _TONES[j.verdict]) for j in judged), numeric=False),
         words("", [j.why for j in judged], ["dim"] * len(rows), priority=4, least=12),
         notes=["p after Holm's correction over all these lines; \"would show\": the least change that would have "
                "been shown four times out of five. A change is the test's own estimate, and need not be the "
@@ -279,8 +279,8 @@ def _served(pair: Pair, about: str, limit: int | None) -> Table:
         words("part of the model", [_part(s) for s in rows], name=True),
         figures(_head(pair.first), [one for one, _ in times], "ns", scale=scale),
         figures(_head(pair.second), [other for _, other in times], "ns", scale=scale),
-        Column("change", tuple(Cell(_change(j.ratio)) for j in judged)),
-        Column("95 % CI", tuple(Cell(_span(j.low, j.high), "dim") for j in judged), priority=1),
+        PageColumn("change", tuple(Cell(_change(j.ratio)) for j in judged)),
+        PageColumn("95 % CI", tuple(Cell(_span(j.low, j.high), "dim") for j in judged), priority=1),
         words("best", [_head(name) for name in shown], ["strong" if s.best else "dim" for s in rows]),
         words("why", [s.why or s.tested.judgement.why for s in rows], least=20),
         notes=["Kernel time a step, judged over launches, all parts corrected together; parts below 1 % are left out.",
@@ -288,7 +288,7 @@ def _served(pair: Pair, about: str, limit: int | None) -> Table:
     )  # fmt: skip
 
 
-def _part(exchange: Exchange | Served) -> str:
+def _part(exchange: Exchange | PartWinner) -> str:
     return " · ".join(filter(None, (exchange.pass_, exchange.module, exchange.operator)))
 
 

@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator
 
 from perfkit import units
-from perfkit.evaluation.results import Accuracy, Evaluated, Evaluation, Loss
-from perfkit.render.cells import Cell, Column, Table, clean, table, words
+from perfkit.evaluation.results import Accuracy, Evaluated, Evaluation, MeanLoss
+from perfkit.render.cells import Cell, PageColumn, Table, clean, table, words
 from perfkit.render.page import Page, Section
 
 
@@ -37,7 +37,7 @@ def _verdict(found: Evaluation) -> Iterator[str]:
             yield f"{one.name}: {got.right}/{got.questions} = {got.share.value:.6f}" + _agrees(got, first.name)
 
 
-def _beside(loss: Loss, first: str) -> str:
+def _beside(loss: MeanLoss, first: str) -> str:
     above = loss.above
     if above is None:
         return "."
@@ -91,9 +91,9 @@ def _accuracies(found: Evaluation) -> Table | None:
     )
 
 
-def _names(rows: list[Evaluated]) -> Column:
+def _names(rows: list[Evaluated]) -> PageColumn:
     return words("backend", [one.name for one in rows], ["strong"] * len(rows), name=True)
 
 
-def _column(header: str, cells: list[str]) -> Column:
-    return Column(header, tuple(Cell(text) for text in cells))
+def _column(header: str, cells: list[str]) -> PageColumn:
+    return PageColumn(header, tuple(Cell(text) for text in cells))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from perfkit import units
-from perfkit.compare.history import Line
-from perfkit.render.cells import Cell, Column, Table, clean, column_scale, figures, table, words
+from perfkit.compare.history import HistoryLine
+from perfkit.render.cells import Cell, PageColumn, Table, clean, column_scale, figures, table, words
 from perfkit.render.page import Page, Section
 from perfkit.render.pages.figures import Figure, Series
 
@@ -14,7 +14,7 @@ _UNITS = {"memory": "B", "efficiency": "%"}
 FEW = 4  # records that no test could see a step in
 
 
-def page_of(metric: str, lines: Sequence[Line]) -> Page:
+def page_of(metric: str, lines: Sequence[HistoryLine]) -> Page:
     """The page for `perfkit baseline history`."""
     unit = _UNITS.get(metric, "ns")
     scale = column_scale([v for line in lines for v in line.values], unit)
@@ -26,7 +26,7 @@ def page_of(metric: str, lines: Sequence[Line]) -> Page:
     return Page(title=clean(f"{metric} over saved records"), verdict=list(_sentences(metric, lines)), sections=sections)
 
 
-def _sentences(metric: str, lines: Sequence[Line]) -> Iterator[str]:
+def _sentences(metric: str, lines: Sequence[HistoryLine]) -> Iterator[str]:
     for line in lines:
         name = clean(line.name)
         for step in line.steps:
@@ -39,7 +39,7 @@ def _sentences(metric: str, lines: Sequence[Line]) -> Iterator[str]:
             yield f"{name}: its records are from {line.machines} different machines; a step may be one of machines."
 
 
-def _figure(metric: str, lines: Sequence[Line], scale: units.Scale) -> Figure:
+def _figure(metric: str, lines: Sequence[HistoryLine], scale: units.Scale) -> Figure:
     series = []
     for line in lines:
         numbers = [v / scale.factor for v in line.values]
@@ -55,7 +55,7 @@ def _figure(metric: str, lines: Sequence[Line], scale: units.Scale) -> Figure:
     return Figure(title=clean(metric), x="record, the oldest first", y=scale.suffix or "share", series=series)
 
 
-def _steps(lines: Sequence[Line], unit: str) -> Table:
+def _steps(lines: Sequence[HistoryLine], unit: str) -> Table:
     rows = [(line, step) for line in lines for step in line.steps]
     scale = column_scale([v for _, s in rows for v in (s.before, s.after)], unit)
     return table(
@@ -65,11 +65,11 @@ def _steps(lines: Sequence[Line], unit: str) -> Table:
         figures("record", [float(s.index + 1) for _, s in rows], "count"),
         figures("before", [s.before for _, s in rows], unit, scale=scale),
         figures("after", [s.after for _, s in rows], unit, scale=scale),
-        Column("change", tuple(Cell(f"{s.after / s.before - 1:+.1%}") for _, s in rows)),
+        PageColumn("change", tuple(Cell(f"{s.after / s.before - 1:+.1%}") for _, s in rows)),
     )
 
 
-def _records(lines: Sequence[Line], unit: str) -> Table:
+def _records(lines: Sequence[HistoryLine], unit: str) -> Table:
     rows = [(line, i) for line in lines for i in range(len(line.values))]
     return table(
         "Records",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from perfkit.analysis.llmc_style import INIT, PASSES, Call, Settings, Summary
+from perfkit.analysis.llmc_style import INIT, PASSES, LlmcCall, LlmcStyle, LlmcSummary
 from perfkit.render.cells import NAME_LIMIT, clean
 
 _NAME_WIDTH = 40  # the type table crops longer names to 37 characters and "..."
@@ -18,14 +18,14 @@ _HEADERS = ("time", "DRAM BW", "tensor", "DRAM rd", "DRAM wr", "L2 rd", "L2 wr",
 _UNITS = ("ms", "GB/s", "%", "GB", "GB", "GiB", "GiB", "M")
 
 
-def render(summary: Summary, settings: Settings | None = None) -> str:
+def render(summary: LlmcSummary, settings: LlmcStyle | None = None) -> str:
     """The summary as plain text, ending in a newline; names are made safe to print."""
-    settings = settings or Settings(summary.layers)
+    settings = settings or LlmcStyle(summary.layers)
     parts = [_calls(summary, settings), _kinds(summary), _step(summary, settings), _efficiency(summary)]
     return "\n\n".join("\n".join(part) for part in parts) + "\n"
 
 
-def _calls(summary: Summary, settings: Settings) -> Iterator[str]:
+def _calls(summary: LlmcSummary, settings: LlmcStyle) -> Iterator[str]:
     width = max([_NAME_WIDTH, *(len(clean(c.name)) for c in summary.calls)])
     passes = {c.number: clean(f"{settings.name(c.pass_)}×{c.multiplier}", NAME_LIMIT) for c in summary.calls}
     first = max([6, *map(len, passes.values())])
@@ -39,14 +39,14 @@ def _calls(summary: Summary, settings: Settings) -> Iterator[str]:
     yield f"{'':>4} {'':<{first}} {'total':<{width}}{_figures(summary)}"
 
 
-def _figures(amounts: Call | Summary) -> str:
+def _figures(amounts: LlmcCall | LlmcSummary) -> str:
     rates = f" {amounts.bandwidth / _GB:8.1f} {amounts.tensor * 100:8.1f}"
     dram = f" {amounts.dram_read_bytes / _GB:8.2f} {amounts.dram_write_bytes / _GB:8.2f}"
     l2 = f" {amounts.l2_read_bytes / _GIB:8.2f} {amounts.l2_write_bytes / _GIB:8.2f}"
     return f" {amounts.time_ns / _MS:8.2f}{rates}{dram}{l2} {amounts.instructions / 1e6:8.2f}"
 
 
-def _kinds(summary: Summary) -> Iterator[str]:
+def _kinds(summary: LlmcSummary) -> Iterator[str]:
     yield "Kernel types, largest time first"
     yield f"  {'kernel':<{_NAME_WIDTH}} {'ms':>8} {'share':>8} {'count':>6}"
     for kind in summary.kinds:
@@ -54,7 +54,7 @@ def _kinds(summary: Summary) -> Iterator[str]:
         yield f"  {name:<{_NAME_WIDTH}} {kind.time_ns / _MS:8.2f} {kind.share * 100:7.2f}% {kind.count:6d}"
 
 
-def _step(summary: Summary, settings: Settings) -> Iterator[str]:
+def _step(summary: LlmcSummary, settings: LlmcStyle) -> Iterator[str]:
     yield f"A training step of {summary.layers} layers takes {summary.time_ns / _MS:.1f} ms:"
     names = {p: clean(dict(settings.names).get(p, _WORDS.get(p, p))) for p in PASSES if p != INIT}
     width = max(map(len, names.values()))
@@ -74,11 +74,11 @@ def _step(summary: Summary, settings: Settings) -> Iterator[str]:
     yield f"Instructions: {instructions / 1e9:.1f} billion ({summary.rate(instructions) / 1e9:.1f} billion/s)"
 
 
-def _amount(summary: Summary, amount: float, factor: float, unit: str) -> str:
+def _amount(summary: LlmcSummary, amount: float, factor: float, unit: str) -> str:
     return f"{amount / factor:.1f} {unit} ({summary.rate(amount) / factor:.1f} {unit}/s)"
 
 
-def _efficiency(summary: Summary) -> Iterator[str]:
+def _efficiency(summary: LlmcSummary) -> Iterator[str]:
     yield f"Overall efficiency: {summary.efficiency * 100:.1f}%"
     bandwidth, tensor = f"{summary.peak_bandwidth / _GB:.1f} GB/s", f"{summary.peak_tensor * 100:.1f}%"
     yield f"  each kernel by the better of its shares of {bandwidth} of DRAM bandwidth (the best of all kernels but the"

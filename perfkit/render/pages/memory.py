@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from perfkit import units
-from perfkit.memory.results import DeviceMemory, MemoryReport, Moment, Owner, Part, Remedy
-from perfkit.render.cells import Cell, Column, Table, clean, figures, table, words
+from perfkit.memory.results import DeviceMemory, MemoryKind, MemoryReport, Moment, Owner, Remedy
+from perfkit.render.cells import Cell, PageColumn, Table, clean, figures, table, words
 from perfkit.render.page import Item, Page, Section
 from perfkit.render.pages.figures import Figure, Series
 
@@ -79,7 +79,7 @@ def parts_table(device: DeviceMemory, title: str = "") -> Table:
     peak, end = device.peak, device.end
     last = {part.kind: part.bytes for part in end.parts} if end else {}
     held = {part.kind for part in peak.parts}
-    rows = [*peak.parts, *(Part(kind=kind, bytes=0, count=0) for kind in last if kind not in held)]
+    rows = [*peak.parts, *(MemoryKind(kind=kind, bytes=0, count=0) for kind in last if kind not in held)]
     notes = list(_unused(device))
     return table(
         f"Who holds the peak{title}",
@@ -89,7 +89,7 @@ def parts_table(device: DeviceMemory, title: str = "") -> Table:
         figures("pieces", [*(float(part.count) for part in rows), None], "count", priority=2),
         figures("at the end", [*(float(last.get(p.kind, 0)) for p in rows), float(end.allocated)] if end else [], "iB")
         if end
-        else Column("at the end", tuple(Cell("") for _ in range(len(rows) + 1))),
+        else PageColumn("at the end", tuple(Cell("") for _ in range(len(rows) + 1))),
         words("known", [*(_how(part.known_bytes, part.bytes, part.kind) for part in rows), ""], priority=1),
         notes=notes,
         total=True,

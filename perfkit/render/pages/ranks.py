@@ -10,9 +10,9 @@ from perfkit import units
 from perfkit.content import content_dir
 from perfkit.ranks import detail, naming
 from perfkit.ranks.drawing import Drawing
-from perfkit.ranks.results import Collective, Part, RanksReport
+from perfkit.ranks.results import Collective, RanksReport, RankStep
 from perfkit.render import sentences
-from perfkit.render.cells import Cell, Column, Table, clean, figures, table, words
+from perfkit.render.cells import Cell, PageColumn, Table, clean, figures, table, words
 from perfkit.render.html import render as render_report
 from perfkit.render.page import Page, Section, page_data
 from perfkit.render.page import render_html as render_page
@@ -85,7 +85,7 @@ def encoded(made: Page, drawing: Drawing) -> bytes:
     return msgspec.json.encode(content)
 
 
-def _rows(report: RanksReport) -> list[Part]:
+def _rows(report: RanksReport) -> list[RankStep]:
     """The ranks by number; where text does not show all, by how late they are."""
     if len(report.parts) <= _RANKS:
         return report.parts
@@ -151,7 +151,7 @@ def _collectives(rows: list[Collective]) -> Table:
         words("group", [c.group for c in shown], priority=2, least=10),
         words("type", [c.dtype for c in shown], priority=3),
         figures("message", [c.message_bytes for c in shown], "B"),
-        Column("calls", tuple(Cell(f"{c.count:g}") for c in shown)),
+        PageColumn("calls", tuple(Cell(f"{c.count:g}") for c in shown)),
         figures("own time", [c.latency_ns for c in shown], "ns"),
         figures("waiting", [c.waiting_ns for c in shown], "ns"),
         figures("skew", [c.skew_ns for c in shown], "ns", priority=1),
@@ -237,16 +237,16 @@ def _clocks(report: RanksReport) -> Table:
     return table(
         "Clocks next to the first rank's",
         words("rank", [str(c.rank) for c in rows], name=True),
-        Column("collectives", tuple(Cell(f"{c.collectives:,}") for c in rows)),
+        PageColumn("collectives", tuple(Cell(f"{c.collectives:,}") for c in rows)),
         figures("offset", [c.offset_ns for c in rows], "ns"),
-        Column("drift", tuple(Cell(f"{c.drift * 1e6:.1f}") for c in rows), "ppm"),
+        PageColumn("drift", tuple(Cell(f"{c.drift * 1e6:.1f}") for c in rows), "ppm"),
         figures("residual", [c.residual_ns for c in rows], "ns"),
         notes=["From the ends of collectives; waiting and lateness need no common clock."],
         in_text=_RANKS,
     )
 
 
-def summary_rows(parts: list[Part]) -> Iterator[str]:
+def summary_rows(parts: list[RankStep]) -> Iterator[str]:
     """A line a rank, as CSV: what a spreadsheet takes."""
     names = ("step_ns", "compute_ns", "waiting_ns", "exposed_ns", "copy_ns", "idle_ns", "overlapped_ns", "transfer_ns")
     yield ",".join(["rank", "device", *names, "late_ns", "late_steps", "steps"])

@@ -9,7 +9,7 @@ import numpy as np
 
 from perfkit import units
 from perfkit.analysis.words import percent
-from perfkit.instructions.regions import COARSE, NS, Launch, Records
+from perfkit.instructions.regions import COARSE, NS, LongestLaunch, Records
 from perfkit.render.cells import Table, clean, figures, table, words
 from perfkit.render.page import Page, Section
 from perfkit.render.pages.figures import Figure, Series
@@ -21,7 +21,7 @@ _SERIES = 7  # regions with a colour of their own
 _UNEVEN = 0.1  # of a region's mean over multiprocessors: a longer one is said
 
 
-def page(path: str, launch: Launch, records: Records, rows: int | None = SHOWN) -> Page:
+def page(path: str, launch: LongestLaunch, records: Records, rows: int | None = SHOWN) -> Page:
     """Return the page of a launch; tables have at most `rows` rows."""
     return Page(
         title=f"Regions of a kernel in {clean(path, 80)}",
@@ -35,12 +35,12 @@ def page(path: str, launch: Launch, records: Records, rows: int | None = SHOWN) 
     )
 
 
-def record(path: str, launch: Launch) -> dict[str, object]:
+def record(path: str, launch: LongestLaunch) -> dict[str, object]:
     """The same as plain data for JSON."""
     return {"source": path, **msgspec.to_builtins(launch)}
 
 
-def _verdict(launch: Launch) -> list[str]:
+def _verdict(launch: LongestLaunch) -> list[str]:
     first = launch.regions[0]
     several = f", the longest of {launch.launches} launches" if launch.launches > 1 else ""
     of_all = f" of {launch.multiprocessors}" if launch.multiprocessors else ""
@@ -66,7 +66,7 @@ def _verdict(launch: Launch) -> list[str]:
     return said
 
 
-def _warnings(launch: Launch) -> list[str]:
+def _warnings(launch: LongestLaunch) -> list[str]:
     made = []
     if launch.unit != NS:
         made.append(
@@ -86,7 +86,7 @@ def _warnings(launch: Launch) -> list[str]:
     return made
 
 
-def _regions(launch: Launch, records: Records, rows: int | None) -> Table:
+def _regions(launch: LongestLaunch, records: Records, rows: int | None) -> Table:
     regions, edges = launch.regions[:rows], np.linspace(0, launch.span_ns or 1.0, _COLUMNS + 1)
     courses = [_warps(records, records.name == one.name, edges) for one in regions]
     return table(
@@ -107,7 +107,7 @@ def _regions(launch: Launch, records: Records, rows: int | None) -> Table:
     )
 
 
-def _multiprocessors(launch: Launch, rows: int | None) -> Table:
+def _multiprocessors(launch: LongestLaunch, rows: int | None) -> Table:
     by_end = launch.unit == NS
     found = launch.by_sm if by_end else sorted(launch.by_sm, key=lambda one: -one.busy_ns)
     shown = found[:rows]
@@ -124,7 +124,7 @@ def _multiprocessors(launch: Launch, rows: int | None) -> Table:
     )
 
 
-def _over_time(launch: Launch, records: Records) -> Figure:
+def _over_time(launch: LongestLaunch, records: Records) -> Figure:
     """Warps in each region, on average over each of `_BINS` parts of the launch."""
     edges = np.linspace(0, launch.span_ns or 1.0, _BINS + 1)
     middle = ((edges[:-1] + edges[1:]) / 2e3).round(4).tolist()
@@ -158,7 +158,7 @@ def _covered(moments: np.ndarray, edges: np.ndarray) -> np.ndarray:
     return count * edges - total[count]  # type: ignore[no-any-return]
 
 
-def _by_multiprocessor(launch: Launch, records: Records) -> Figure:
+def _by_multiprocessor(launch: LongestLaunch, records: Records) -> Figure:
     """The end of each multiprocessor, and its warps' time in each region, a warp."""
     ordered = sorted(launch.by_sm, key=lambda one: one.sm)
     x = [float(one.sm) for one in ordered]

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from perfkit import units
-from perfkit.render.cells import Cell, Column, clean, figures, table, words
+from perfkit.render.cells import Cell, PageColumn, clean, figures, table, words
 from perfkit.render.page import Section
 
 if TYPE_CHECKING:
-    from perfkit.bench.results import Bench, Recorded
+    from perfkit.bench.results import Bench, RecordedCalls
 
 _NAMED = 3  # kernels of a call
 
@@ -27,7 +27,7 @@ def sections(bench: Bench) -> Iterator[Section]:
                 "In the trace",
                 words("recorded on", [clean(said.device, 60)], ["strong"], name=True),
                 figures("one call", [said.ns.value], "ns", scale=scale),
-                Column("95 % CI", (Cell(scale.span(said.ns.low, said.ns.high), "dim"),), scale.suffix),
+                PageColumn("95 % CI", (Cell(scale.span(said.ns.low, said.ns.high), "dim"),), scale.suffix),
                 figures("calls", [said.ns.n], "count"),
                 words("module", [clean(said.module, 60) or units.ABSENT], priority=2),
                 words("pass", [clean(said.pass_name, 30) or units.ABSENT], priority=3),
@@ -67,7 +67,7 @@ def comparison(bench: Bench) -> Iterator[str]:
         yield f"With -inf above the diagonal it takes {masked} here: exponentials that are 0 take longer."
 
 
-def _notes(said: Recorded) -> list[str]:
+def _notes(said: RecordedCalls) -> list[str]:
     notes = []
     if said.kernels:
         more = f" and {len(said.kernels) - _NAMED} more" if len(said.kernels) > _NAMED else ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from perfkit import units
-from perfkit.render.cells import Cell, Column, Table, clean, figures, table, words
+from perfkit.render.cells import Cell, PageColumn, Table, clean, figures, table, words
 from perfkit.render.page import Page, Section
 from perfkit.render.pages.figures import Figure, Series
 from perfkit.scale import verdict
@@ -43,8 +43,8 @@ def _table(report: ScaleReport, rows: list[Prediction], title: str) -> Table:
     return table(
         title,
         words("way", [row.parallel for row in rows], ["strong"] * len(rows), name=True),
-        Column("ranks", tuple(Cell(f"{row.ranks:,}") for row in rows)),
-        Column("hosts", tuple(Cell(f"{row.hosts:,}") for row in rows)),
+        PageColumn("ranks", tuple(Cell(f"{row.ranks:,}") for row in rows)),
+        PageColumn("hosts", tuple(Cell(f"{row.hosts:,}") for row in rows)),
         figures("step", [row.step_ns for row in rows], "ns"),
         figures("computation", [row.compute_ns for row in rows], "ns"),
         figures("added", [row.added_ns for row in rows], "ns"),

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from perfkit import units
-from perfkit.analysis.sweep import STEPS, Growth, Member, Sweep, cost_ns, lines, scaling
-from perfkit.render.cells import Cell, Column, Table, clean, figures, table, words
+from perfkit.analysis.sweep import STEPS, Growth, Sweep, SweepBackend, cost_ns, lines, scaling
+from perfkit.render.cells import Cell, PageColumn, Table, clean, figures, table, words
 from perfkit.render.page import Page, Section
 from perfkit.render.pages.figures import Figure, Series
 from perfkit.render.tables import spread
@@ -15,7 +15,7 @@ _STATUS = {"ok": ("✓ correct", "good"), "wrong": ("✗ wrong", "bad"), "failed
 
 _TIME = ("step time", "time of all steps")
 
-_OF_TOKENS: dict[str, Callable[[Member], float | None]] = {
+_OF_TOKENS: dict[str, Callable[[SweepBackend], float | None]] = {
     "time to the first token": lambda m: m.first_token_ns,
     "time of a further token": lambda m: m.token_ns,
 }
@@ -94,7 +94,9 @@ def _published(sweep: Sweep) -> Table:
         *varied,
         figures("devices", [p.devices for p, _ in rows], "count"),
         *ways,
-        Column("result", tuple(Cell(*_STATUS.get(m.status, (f"– {m.status}", "dim"))) for _, m in rows), numeric=False),
+        PageColumn(
+            "result", tuple(Cell(*_STATUS.get(m.status, (f"– {m.status}", "dim"))) for _, m in rows), numeric=False
+        ),
         figures("a step", [s.value if s else None for s in steps], "ns", scale=scale),
         spread("95 % CI", steps, scale, priority=2),
         figures(f"{sweep.sample_name}/s", rates, "count"),
@@ -115,11 +117,13 @@ def _of_backend(sweep: Sweep, name: str) -> Table:
     return table(
         name,
         words("run", [_words(p.values) for p, _ in rows], ["strong"] * len(rows), name=True),
-        Column("result", tuple(Cell(*_STATUS.get(m.status, (f"– {m.status}", "dim"))) for m in members), numeric=False),
+        PageColumn(
+            "result", tuple(Cell(*_STATUS.get(m.status, (f"– {m.status}", "dim"))) for m in members), numeric=False
+        ),
         figures("step", [m.step.value if m.step else None for m in members], "ns", scale=scale),
         spread("95 % CI", [m.step for m in members], scale),
         figures(f"{sweep.sample_name}/s", [m.samples_per_second for m in members], "count"),
-        Column("speed-up", tuple(_speedup(m) for m in members), "×"),
+        PageColumn("speed-up", tuple(_speedup(m) for m in members), "×"),
         figures("MFU", [m.mfu for m in members], "%"),
         figures("eff.", [m.efficiency for m in members], "%"),
         figures("memory", [m.peak_memory_bytes for m in members], "B"),
@@ -128,7 +132,7 @@ def _of_backend(sweep: Sweep, name: str) -> Table:
     )
 
 
-def _tokens(members: list[Member]) -> list[Column]:
+def _tokens(members: list[SweepBackend]) -> list[PageColumn]:
     """When the tokens come, of runs that generate some."""
     if not any(m.first_token_ns for m in members):
         return []
@@ -139,7 +143,7 @@ def _tokens(members: list[Member]) -> list[Column]:
     ]
 
 
-def _speedup(member: Member) -> Cell:
+def _speedup(member: SweepBackend) -> Cell:
     if member.speedup is None:
         return Cell(units.ABSENT)
     return Cell(f"{member.speedup.value:.2f}")
@@ -155,8 +159,8 @@ def _growth(sweep: Sweep) -> Table:
         "How the time of a step (along steps: of all steps) grows: time ∝ size^e",
         words("backend", [_line(g.backend, g.others) for g in rows], ["strong"] * len(rows), name=True),
         words("size", [g.axis for g in rows]),
-        Column("e", tuple(Cell(f"{g.exponent:.2f}") for g in rows)),
-        Column("95 % CI", tuple(Cell(text, "dim") for text in intervals)),
+        PageColumn("e", tuple(Cell(f"{g.exponent:.2f}") for g in rows)),
+        PageColumn("95 % CI", tuple(Cell(text, "dim") for text in intervals)),
         figures("sizes", [g.points for g in rows], "count"),
         notes=[f"Least squares on logarithms{wide}."],
     )
@@ -184,12 +188,12 @@ def _ms(ns: float | None) -> float | None:
     return None if ns is None else ns / 1e6
 
 
-def _percent(member: Member) -> float | None:
+def _percent(member: SweepBackend) -> float | None:
     return None if member.efficiency is None else 100 * member.efficiency
 
 
 def _figure(
-    sweep: Sweep, axis: str, what: str, unit: str, value: Callable[[Member], float | None], log: bool
+    sweep: Sweep, axis: str, what: str, unit: str, value: Callable[[SweepBackend], float | None], log: bool
 ) -> Figure:
     series = []
     for name, others, members in lines(sweep, axis):

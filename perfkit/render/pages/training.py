@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator
 
 from perfkit import units
-from perfkit.analysis.training import ACCURACY, BASELINES, LOSS, NORM, RATE, VALIDATION, Summary, Training
-from perfkit.render.cells import Cell, Column, Table, clean, table, words
+from perfkit.analysis.training import ACCURACY, BASELINES, LOSS, NORM, RATE, VALIDATION, Training, TrainingCurve
+from perfkit.render.cells import Cell, PageColumn, Table, clean, table, words
 from perfkit.render.page import Page, Section
 from perfkit.render.pages.figures import Figure, Series
 from perfkit.render.scalars import Scalar
@@ -65,11 +65,11 @@ def _quantities(training: Training) -> Table:
     return table(
         "What was logged",
         words("quantity", [s.name for s in rows], ["strong"] * len(rows), name=True),
-        Column("values", tuple(Cell(f"{len(s.values):,}") for s in rows)),
-        Column("first", tuple(Cell(_text(s.first)) for s in rows)),
-        Column("last", tuple(Cell(_text(s.last)) for s in rows)),
-        Column("best", tuple(Cell(_text(s.best)) for s in rows)),
-        Column("at step", tuple(Cell(_step(s.best_step)) for s in rows)),
+        PageColumn("values", tuple(Cell(f"{len(s.values):,}") for s in rows)),
+        PageColumn("first", tuple(Cell(_text(s.first)) for s in rows)),
+        PageColumn("last", tuple(Cell(_text(s.last)) for s in rows)),
+        PageColumn("best", tuple(Cell(_text(s.best)) for s in rows)),
+        PageColumn("at step", tuple(Cell(_step(s.best_step)) for s in rows)),
         words("course", [sparkline([v for _, v in s.values], 32) for s in rows]),
     )
 
@@ -79,10 +79,10 @@ def _baselines(training: Training) -> Table:
     return table(
         "Against OpenAI's GPT-2",
         words("model", [b.model for b in rows], name=True),
-        Column("validation loss", tuple(Cell(f"{b.validation:.6f}") for b in rows)),
-        Column("reached at step", tuple(_reached(b.validation_step) for b in rows)),
-        Column("HellaSwag", tuple(Cell(f"{b.accuracy:.6f}") for b in rows)),
-        Column("reached at step", tuple(_reached(b.accuracy_step) for b in rows)),
+        PageColumn("validation loss", tuple(Cell(f"{b.validation:.6f}") for b in rows)),
+        PageColumn("reached at step", tuple(_reached(b.validation_step) for b in rows)),
+        PageColumn("HellaSwag", tuple(Cell(f"{b.accuracy:.6f}") for b in rows)),
+        PageColumn("reached at step", tuple(_reached(b.accuracy_step) for b in rows)),
         notes=["Their losses are as llm.c measures them on FineWeb: comparable with a log of the same data alone."],
     )
 
@@ -101,7 +101,7 @@ def _text(value: float | None) -> str:
     return number(value) if math.isfinite(value) else str(value)
 
 
-def _line(summary: Summary) -> Series:
+def _line(summary: TrainingCurve) -> Series:
     """The values, thinned evenly where there are more than a figure shows; the last one stays."""
     finite = [(step, value) for step, value in summary.values if math.isfinite(value)]
     step = math.ceil(len(finite) / _MOST_POINTS) or 1

@@ -8,7 +8,7 @@ from perfkit import units
 from perfkit.render.cells import Table, clean, figures, table, words
 from perfkit.render.page import Item, Page, Section
 from perfkit.render.pages import compare
-from perfkit.tries.log import Group, History, Logged
+from perfkit.tries.log import History, Logged, TryHistory
 from perfkit.tries.results import ACCEPT, CANNOT_TELL, REJECT, Try
 
 _TONES = {ACCEPT: "good", REJECT: "bad", CANNOT_TELL: "fair"}
@@ -49,7 +49,7 @@ def history_page(history: History) -> Page:
     )
 
 
-def _table(group: Group) -> Table:
+def _table(group: TryHistory) -> Table:
     tries = group.tries
     where = "this machine" if group.here else f"machine {group.machine}"
     return table(

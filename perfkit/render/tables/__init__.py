@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from perfkit import units
-from perfkit.analysis.results import BackendReport, Group, Interval, Node, Report
-from perfkit.analysis.roofline_results import Roof
-from perfkit.render.cells import Cell, Column, Table, clean, figures, in_part, table, words
-from perfkit.render.marks import efficiencies, notes
+from perfkit.analysis.results import BackendReport, Group, Interval, ModuleNode, Report
+from perfkit.analysis.roofline_results import RoofLine
+from perfkit.render.cells import Cell, PageColumn, Table, clean, figures, in_part, table, words
+from perfkit.render.efficiencies import efficiencies, notes
 from perfkit.render.sentences import used_roofs
 
 FAULTY = ("wrong", "failed")
@@ -24,11 +24,11 @@ def label(backend: BackendReport) -> str:
     return f"✗ {clean(backend.name, 14)}" if backend.status in FAULTY else clean(backend.name, 16)
 
 
-def spread(header: str, intervals: Sequence[Interval | None], scale: units.Scale, *, priority: int = 0) -> Column:
+def spread(header: str, intervals: Sequence[Interval | None], scale: units.Scale, *, priority: int = 0) -> PageColumn:
     """A column of 95 % intervals as low–high, in one scale; a single sample has none."""
     known = [i if i and i.samples > 1 else None for i in intervals]
     texts = [scale.span(i.low, i.high) if i else units.ABSENT for i in known]
-    return Column(header, tuple(Cell(t, "dim") for t in texts), scale.suffix, True, priority)
+    return PageColumn(header, tuple(Cell(t, "dim") for t in texts), scale.suffix, True, priority)
 
 
 def groups(title: str, header: str, chosen: Sequence[Group], total: Group | None = None) -> Table:
@@ -82,7 +82,7 @@ def why(group: Group, judged: bool = True) -> str:
     return group.withheld if judged and group.efficiency is None else ""
 
 
-def _measures(rows: Sequence[Group]) -> list[Column]:
+def _measures(rows: Sequence[Group]) -> list[PageColumn]:
     some_flop = [in_part(g.flop_known_ns, g.time_ns) for g in rows]
     some_bytes = [in_part(g.bytes_known_ns, g.time_ns) for g in rows]
     return [
@@ -108,7 +108,7 @@ def counted(title: str, shown: int, of: int) -> str:
     return f"{title} ({shown} of {of})" if shown < of else title
 
 
-def tree(root: Node, depth: int = 3, limit: int | None = None) -> Table:
+def tree(root: ModuleNode, depth: int = 3, limit: int | None = None) -> Table:
     """The module tree down to `depth` levels below the root, indented, in the order of the model.
 
     With a `limit` the modules that take the most time are shown, each below its parents.
@@ -125,7 +125,7 @@ def tree(root: Node, depth: int = 3, limit: int | None = None) -> Table:
     )
 
 
-def _walk(node: Node, level: int = 0) -> Iterable[tuple[int, Node]]:
+def _walk(node: ModuleNode, level: int = 0) -> Iterable[tuple[int, ModuleNode]]:
     yield level, node
     for child in node.children:
         yield from _walk(child, level + 1)
@@ -155,7 +155,7 @@ def checks(backend: BackendReport, limit: int | None = None) -> Table | None:
     shown = ordered if limit is None else ordered[:limit]
     return table(
         counted(f"Correctness against {clean(backend.correctness.reference)}", len(shown), len(ordered)),
-        Column("", tuple(Cell("✓", "good") if c.ok else Cell("✗", "bad") for c in shown), numeric=False),
+        PageColumn("", tuple(Cell("✓", "good") if c.ok else Cell("✗", "bad") for c in shown), numeric=False),
         words("compared", [c.name for c in shown], name=True),
         words("error", [error_text(c.error) for c in shown], ["" if c.ok else "bad" for c in shown]),
         words("allowed", [error_text(c.allowed) for c in shown]),
@@ -172,9 +172,9 @@ def roofs(report: Report) -> Table:
     """The ceilings that the efficiencies use, with those at the device's maximum clock and the vendor's."""
     rows = report.roofs if report.kind == "run" else used_roofs(report)
 
-    def rates(header: str, pick: Callable[[Roof], float | None], priority: int = 0) -> Column:
+    def rates(header: str, pick: Callable[[RoofLine], float | None], priority: int = 0) -> PageColumn:
         texts = [units.text(pick(r), "B/s" if r.kind == "bandwidth" else "FLOP/s") for r in rows]
-        return Column(header, tuple(Cell(t) for t in texts), priority=priority)
+        return PageColumn(header, tuple(Cell(t) for t in texts), priority=priority)
 
     value = "value" if report.kind == "run" else report.ceilings_are.rpartition(", ")[2]
     return table(

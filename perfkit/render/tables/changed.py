@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from perfkit import units
-from perfkit.compare.results import Change, CodeChange, Pair, PhasePair, Tested
-from perfkit.render.cells import Cell, Column, Table, clean, column_scale, figures, table, words
+from perfkit.compare.results import CodeChange, JudgedMetric, Pair, PartChange, PhasePair
+from perfkit.render.cells import Cell, PageColumn, Table, clean, column_scale, figures, table, words
 from perfkit.statistics.verdicts import BETTER, UNKNOWN, WORSE
 
 _Value = TypeVar("_Value")
@@ -29,11 +29,11 @@ def phases_table(phases: Sequence[PhasePair], about: str) -> Table:
         words("metric", [tested.metric for _, tested in rows]),
         words("iterations", [_both(pair.iterations, str) for pair, _ in rows], priority=2),
         words("tokens each", [_both(pair.tokens, _number) for pair, _ in rows], priority=1),
-        Column("first", tuple(Cell(_value(tested.first, tested)) for _, tested in rows)),
-        Column("second", tuple(Cell(_value(tested.second, tested)) for _, tested in rows)),
-        Column("change", tuple(Cell(units.ABSENT if j.ratio is None else f"{j.ratio - 1:+.1%}") for j in judged)),
-        Column("95 % CI", tuple(Cell(_span(j.low, j.high), "dim") for j in judged), priority=1),
-        Column("verdict", tuple(Cell(j.verdict, _TONES.get(j.verdict, "")) for j in judged), numeric=False),
+        PageColumn("first", tuple(Cell(_value(tested.first, tested)) for _, tested in rows)),
+        PageColumn("second", tuple(Cell(_value(tested.second, tested)) for _, tested in rows)),
+        PageColumn("change", tuple(Cell(units.ABSENT if j.ratio is None else f"{j.ratio - 1:+.1%}") for j in judged)),
+        PageColumn("95 % CI", tuple(Cell(_span(j.low, j.high), "dim") for j in judged), priority=1),
+        PageColumn("verdict", tuple(Cell(j.verdict, _TONES.get(j.verdict, "")) for j in judged), numeric=False),
         words("", [j.why for j in judged], ["dim"] * len(rows), priority=4, least=12),
         notes=[NOTE, *(pair.unlike for pair in phases if pair.unlike)],
     )
@@ -48,7 +48,7 @@ def _number(value: float | None) -> str:
     return units.ABSENT if value is None else f"{value:,.4g}"
 
 
-def _value(value: float | None, tested: Tested) -> str:
+def _value(value: float | None, tested: JudgedMetric) -> str:
     return _number(value) if tested.unit == "count" else units.text(value, tested.unit)
 
 
@@ -56,7 +56,7 @@ def _span(low: float | None, high: float | None) -> str:
     return units.ABSENT if low is None or high is None else f"{low - 1:+.1%} to {high - 1:+.1%}"
 
 
-def _times(pair: Pair, rows: Sequence[Change | CodeChange]) -> tuple[Column, Column]:
+def _times(pair: Pair, rows: Sequence[PartChange | CodeChange]) -> tuple[PageColumn, PageColumn]:
     """The time of each row on both sides, in one unit."""
     scale = column_scale([value for row in rows for value in (row.first_ns, row.second_ns)], "ns")
     return (

@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from perfkit.analysis.timeline.lanes import Timeline, timelines
+from perfkit.analysis.timeline.layout import Timeline, timelines
 from perfkit.render.cells import NOTE_LIMIT, clean
-from perfkit.render.timeline.events import CATEGORIES, Events, collect
-from perfkit.render.timeline.facts import Facts
+from perfkit.render.timeline.events import CATEGORIES, DrawnEvents, collect
+from perfkit.render.timeline.fact_columns import FactColumns
 
 if TYPE_CHECKING:
     from perfkit.readers.kineto.recorded import HostTrace
@@ -108,11 +108,13 @@ def as_text(content: bytes) -> str:
 
 def pack(timeline: Timeline, host: HostTrace | None = None) -> bytes:
     """One timeline as bytes; with `host` its threads, and the launches of its kernels."""
-    facts = Facts()
+    facts = FactColumns()
     return written(timeline, collect(timeline, host, facts), facts)
 
 
-def written(timeline: Timeline, events: Events, facts: Facts, more: Mapping[str, np.ndarray] | None = None) -> bytes:
+def written(
+    timeline: Timeline, events: DrawnEvents, facts: FactColumns, more: Mapping[str, np.ndarray] | None = None
+) -> bytes:
     """The events of `timeline` as bytes; `more` are columns of a length of their own."""
     described, fact_columns = facts.finish()
     columns = {**events.columns(), **fact_columns, **(more or {})}

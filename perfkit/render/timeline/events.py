@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfkit import profile_names
-from perfkit.analysis.timeline.facts import Column
-from perfkit.analysis.timeline.lanes import OPERATOR, PASS, STEP, Rows, Slice, Timeline
+from perfkit.analysis.timeline.layout import OPERATOR, PASS, STEP, Slice, SliceColumns, Timeline
+from perfkit.analysis.timeline.properties import Column
 from perfkit.render.cells import clean
-from perfkit.render.timeline.facts import Facts
+from perfkit.render.timeline.fact_columns import FactColumns
 
 if TYPE_CHECKING:
     from perfkit.readers.kineto.recorded import HostTrace
@@ -26,7 +26,7 @@ _FARTHEST = 2.0**52  # ns; beyond lies damage, and sums that are not exact
 NONE = -1
 
 
-class Words:
+class WordTable:
     """Distinct words in the order of their first use, each cleaned once; −1 for those beyond `most`."""
 
     def __init__(self, most: int = 2**31 - 1) -> None:
@@ -49,7 +49,7 @@ class Words:
 
 
 @dataclass
-class Part:
+class EventColumns:
     """Events as columns of equal length, in any order; −1 and NaN mean none."""
 
     lane: np.ndarray
@@ -66,12 +66,12 @@ class Part:
 
 
 @dataclass
-class Events:
+class DrawnEvents:
     """All events by track, then start; `launch` is an index of an event, −1 for none."""
 
-    names: Words = field(default_factory=Words)
-    families: Words = field(default_factory=lambda: Words(_MOST_CODES))
-    passes: Words = field(default_factory=lambda: Words(_MOST_CODES))
+    names: WordTable = field(default_factory=WordTable)
+    families: WordTable = field(default_factory=lambda: WordTable(_MOST_CODES))
+    passes: WordTable = field(default_factory=lambda: WordTable(_MOST_CODES))
     lanes: list[tuple[str, str]] = field(default_factory=list)
     tracks: list[list[int]] = field(default_factory=list)
     _columns: dict[str, np.ndarray] = field(default_factory=dict)
@@ -81,9 +81,9 @@ class Events:
         return self._columns
 
 
-def collect(timeline: Timeline, host: HostTrace | None, facts: Facts) -> Events:
+def collect(timeline: Timeline, host: HostTrace | None, facts: FactColumns) -> DrawnEvents:
     """The events of `timeline`, and of `host` where it is the trace that the table was made of."""
-    events = Events()
+    events = DrawnEvents()
     rows = rows_of(
         timeline.columns(), events, facts
     )  # before the spans: facts are shown in the order in which they come
@@ -117,13 +117,13 @@ def kind_of_lane(name: str) -> str:
     return "thread" if " thread " in f" {name} " else "stream"
 
 
-def rows_of(rows: Rows, events: Events, facts: Facts) -> Part:
+def rows_of(rows: SliceColumns, events: DrawnEvents, facts: FactColumns) -> EventColumns:
     """The rows of a kernel table as a part of the timeline; `facts` takes their columns."""
     n = len(rows.lane)
     family, passes = (rows.facts.get(name, [None] * n) for name in ("family", "pass"))
     efficiency = np.asarray(rows.facts.get("% of roof", np.full(n, np.nan)), float)
     first = facts.add(rows.facts, n)
-    return Part(
+    return EventColumns(
         np.array(rows.lane, np.int64), np.zeros(n, np.int32), rows.start_ns.copy(), rows.duration_ns.copy(),
         _coded(rows.name, events.names, np.int32), _kinds(rows.kind), _coded(family, events.families, np.int16),
         _coded(passes, events.passes, np.int16), efficiency.astype(np.float32) / 100,
@@ -131,7 +131,7 @@ def rows_of(rows: Rows, events: Events, facts: Facts) -> Part:
     )  # fmt: skip
 
 
-def _coded(words: Iterable[str | None], codes: Words, kind: Any) -> np.ndarray:
+def _coded(words: Iterable[str | None], codes: WordTable, kind: Any) -> np.ndarray:
     words = list(words)
     code = {word: codes(word) if word else NONE for word in dict.fromkeys(words)}
     return np.array([code[word] for word in words], kind)
@@ -141,14 +141,14 @@ def _kinds(kinds: list[str]) -> np.ndarray:
     return np.array([_CODE.get(kind, _CODE["other"]) for kind in kinds], np.uint8)
 
 
-def spans_of(spans: list[Slice], events: Events, facts: Facts) -> Part:
+def spans_of(spans: list[Slice], events: DrawnEvents, facts: FactColumns) -> EventColumns:
     """Steps and, a row lower, passes: few, so they come as slices."""
     known = dict.fromkeys(name for s in spans for name in s.facts)
     columns: dict[str, Column] = {name: [s.facts.get(name) for s in spans] for name in known}
     names = [f"step {s.name}" if s.kind == STEP else s.name for s in spans]
     start, duration = (np.array([getattr(s, of) for s in spans], float) for of in ("start_ns", "duration_ns"))
     part = rows_of(
-        Rows([s.lane for s in spans], names, [s.kind for s in spans], start, duration, columns), events, facts
+        SliceColumns([s.lane for s in spans], names, [s.kind for s in spans], start, duration, columns), events, facts
     )
     part.depth = (part.category == _CODE[PASS]).astype(np.int32)
     part.pass_ = _coded([s.name if s.kind == PASS else None for s in spans], events.passes, np.int16)
@@ -162,17 +162,17 @@ def _lane_order(host: HostTrace) -> np.ndarray:
     return np.argsort(first, kind="stable")
 
 
-def _threads(host: HostTrace, order: np.ndarray, events: Events) -> Part:
+def _threads(host: HostTrace, order: np.ndarray, events: DrawnEvents) -> EventColumns:
     names = np.array([events.names(name) for name in host.names] or [0], np.int32)
     n = len(host)
-    return Part(
+    return EventColumns(
         np.argsort(order)[host.lane] + 1, host.depth, host.start.astype(float), (host.end - host.start).astype(float),
         names[host.name], host.kind.astype(np.uint8), np.full(n, NONE, np.int16), _host_passes(host, events),
         np.full(n, np.nan, np.float32), np.full(n, NONE, np.int32), np.full(n, NONE, np.int64),
     )  # fmt: skip
 
 
-def _host_passes(host: HostTrace, events: Events) -> np.ndarray:
+def _host_passes(host: HostTrace, events: DrawnEvents) -> np.ndarray:
     """The pass during which an event began, by perfkit's ranges on whichever thread: backward runs on another one."""
     marks = np.array([name.startswith(profile_names.PASS) for name in host.names] or [False])
     ranges = np.flatnonzero(marks[host.name])
@@ -197,7 +197,7 @@ def _launches(start: np.ndarray, host: HostTrace) -> np.ndarray:
     return np.where((at < len(theirs)) & (theirs[inside] == start), host.launched_by[inside], NONE)
 
 
-def _onto_host(rows: Part, threads: Part) -> bool:
+def _onto_host(rows: EventColumns, threads: EventColumns) -> bool:
     """Give the facts of rows on the CPU to the events that they are; True when every row found its event."""
     operators = np.flatnonzero(threads.category == _CODE["cpu_op"])
     keys = zip(threads.start[operators].tolist(), threads.name[operators].tolist(), strict=True)
@@ -210,11 +210,11 @@ def _onto_host(rows: Part, threads: Part) -> bool:
     return True
 
 
-def _none(part: Part) -> Part:
-    return Part(**{name: values[:0] for name, values in vars(part).items()})
+def _none(part: EventColumns) -> EventColumns:
+    return EventColumns(**{name: values[:0] for name, values in vars(part).items()})
 
 
-def arrange(parts: list[Part], events: Events) -> np.ndarray:
+def arrange(parts: list[EventColumns], events: DrawnEvents) -> np.ndarray:
     """Sort the events by lane, depth and start, find the tracks, and turn launches into numbers of events.
 
     Gives the number of each event, in the order of `parts`.

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from perfkit.analysis.timeline.lanes import Timeline, timeline
+from perfkit.analysis.timeline.layout import Timeline, timeline
 from perfkit.ranks.drawing import Drawing
 from perfkit.render.timeline import EMBEDDED_LIMIT, EMBEDDED_ROWS, as_text, written
-from perfkit.render.timeline.events import Events, Part, arrange, kind_of_lane, rows_of, spans_of
-from perfkit.render.timeline.facts import Facts
+from perfkit.render.timeline.events import DrawnEvents, EventColumns, arrange, kind_of_lane, rows_of, spans_of
+from perfkit.render.timeline.fact_columns import FactColumns
 
 NAME = "ranks"
 FIRST_STEP = "only the first step is drawn, or the report would grow too large: `perfkit trace` writes all of it"
@@ -47,8 +47,8 @@ def drawn_rows(drawing: Drawing, made: list[Timeline]) -> list[np.ndarray]:
 
 def pack(drawing: Drawing, notes: list[str] | None = None) -> bytes:
     """The timeline of all ranks as bytes."""
-    made, facts, events = timelines(drawing), Facts(), Events()
-    parts: list[Part] = []
+    made, facts, events = timelines(drawing), FactColumns(), DrawnEvents()
+    parts: list[EventColumns] = []
     offsets = []
     for one in made:
         rows, spans = rows_of(one.columns(), events, facts), spans_of(one.spans, events, facts)

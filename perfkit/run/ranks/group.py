@@ -50,7 +50,7 @@ class _Rank:
     result: Any = None
 
 
-class Group:
+class RankProcesses:
     """Worker processes of one backend, started on construction; `call` runs a command in all of them.
 
     Use as a context manager: leaving it ends the processes.
@@ -154,7 +154,7 @@ class Group:
             self._agent.kill()
             self._agent.wait()
 
-    def __enter__(self) -> Group:
+    def __enter__(self) -> RankProcesses:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -268,8 +268,8 @@ def processes(
     progress: Callable[[str], None],
     rendezvous: Rendezvous | None = None,
     index: int = 0,
-) -> Child | Group:
+) -> Child | RankProcesses:
     """A backend's process, or one for each of its ranks, which on several hosts meet as backend number `index`."""
     if not settings.in_group:
         return Child(name, log, environment, progress)
-    return Group(name, settings, log, environment, progress, rendezvous, index)
+    return RankProcesses(name, settings, log, environment, progress, rendezvous, index)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from perfkit.correctness import Found
+from perfkit.correctness import FirstSteps
 from perfkit.run_folder import Check, RankRun
 
 
@@ -44,7 +44,7 @@ def _first_steps(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
     found = [result["found"] for result in results]
     return {
         **results[0],
-        "found": Found(
+        "found": FirstSteps(
             losses=found[0].losses,
             errors=_worst([f.errors for f in found]),
             updates=_worst([f.updates for f in found]),

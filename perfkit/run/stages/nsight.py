@@ -8,15 +8,15 @@ from functools import partial
 from perfkit.capture.nsight import joining
 from perfkit.errors import PerfkitError, Unavailable
 from perfkit.run import counters
-from perfkit.run.members import Member, Progress
+from perfkit.run.backends import Progress, RunningBackend
 from perfkit.run_folder import KERNELS, Settings
 
 
 def add_nsight(
-    plan: counters.Plan,
-    members: Sequence[Member],
+    plan: counters.NsightPlan,
+    members: Sequence[RunningBackend],
     settings: Settings,
-    backend_of: Callable[[Member], str],
+    backend_of: Callable[[RunningBackend], str],
     progress: Progress,
 ) -> list[PerfkitError]:
     """Profile every backend with a trace once more under ncu or nsys, while nothing else runs; what did not work.

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from functools import partial
 
-from perfkit.run.members import Member, guarded
+from perfkit.run.backends import RunningBackend, guarded
 from perfkit.run_folder import Settings
 
 PROFILED_STEPS = 2
 
 
-def finish(member: Member, settings: Settings) -> None:
+def finish(member: RunningBackend, settings: Settings) -> None:
     """Profile a member that runs, and keep what its program says of itself."""
     if member.alive and member.record.timed:
         guarded(member, partial(_finish, member, settings))
 
 
-def _finish(member: Member, settings: Settings) -> None:
+def _finish(member: RunningBackend, settings: Settings) -> None:
     assert member.child is not None
     if settings.profiler != "none":
         steps = min(PROFILED_STEPS, settings.steps)

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from perfkit import correctness
 from perfkit.errors import OutOfMemory, RunFailed
+from perfkit.run.backends import Progress, RunningBackend
 from perfkit.run.child import Child
-from perfkit.run.members import Member, Progress
-from perfkit.run.ranks.group import Group
+from perfkit.run.ranks.group import RankProcesses
 from perfkit.run_folder import Correctness, Settings, WorkloadFacts
 
 REFERENCE = "eager"
@@ -21,7 +21,7 @@ REFERENCE = "eager"
 # fp64's, and `correctness.LOSS_FLOOR` allows 10⁻⁴.
 BY_EAGER = ("fp32",)
 
-Start = Callable[[str, Path, Settings], Child | Group]  # a process: what it is called, the folder of its log
+Start = Callable[[str, Path, Settings], Child | RankProcesses]  # a process: what it is called, the folder of its log
 
 
 @dataclass
@@ -36,7 +36,7 @@ class Reference:
     losses: list[float]
     further: Callable[[], list[float]]
     # The error of eager in one process, for several ranks: they cannot be judged by their own error.
-    standard: correctness.Found | None = None
+    standard: correctness.FirstSteps | None = None
     share: float = 1.0  # of the GPU's memory, that it took at its peak
 
 
@@ -92,24 +92,24 @@ def _losses(
 
 def _in_one_process(
     given: Settings, start: Start, folder: Path, scratch: Path, facts: WorkloadFacts
-) -> correctness.Found:
+) -> correctness.FirstSteps:
     """Return eager's results in one process, in the precision of the run: their error is the limit of several ranks."""
     settings = given.alone()
     with start("one process", folder, settings) as child:
         child.call("prepare", settings=settings, backend=REFERENCE)
         first = child.call("first_steps", steps=checked_steps(given), reference=str(scratch))
         demonstrate(child, facts)
-    found: correctness.Found = first["found"]
+    found: correctness.FirstSteps = first["found"]
     return found
 
 
-def demonstrate(child: Child | Group, facts: WorkloadFacts) -> None:
+def demonstrate(child: Child | RankProcesses, facts: WorkloadFacts) -> None:
     """Note what the model of `child`, which took its first steps, can do."""
     shown = child.call("demonstrate")
     facts.notes += [f"The trained model {shown}."] if shown else []
 
 
-def judge(member: Member, eager: Member, reference: Reference, dtype: str) -> None:
+def judge(member: RunningBackend, eager: RunningBackend, reference: Reference, dtype: str) -> None:
     """Hold the member's first steps against the reference, and keep the verdict in its record.
 
     Raises `RunFailed` where eager, by whose error the others are judged, did not come so far.
@@ -125,7 +125,9 @@ def judge(member: Member, eager: Member, reference: Reference, dtype: str) -> No
         member.record.reason = " ".join(verdict.problems)
 
 
-def verdict_of(found: correctness.Found, eager: correctness.Found, reference: Reference, dtype: str) -> Correctness:
+def verdict_of(
+    found: correctness.FirstSteps, eager: correctness.FirstSteps, reference: Reference, dtype: str
+) -> Correctness:
     """Return the verdict on what a backend found; where eager's later losses do not decide, by fp64's."""
 
     def judged() -> Correctness:

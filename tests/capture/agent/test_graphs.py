@@ -14,9 +14,9 @@ from perfkit import ranges
 from perfkit.capture.agent.order import Order, captures
 from perfkit.capture.agent.patches import Patches
 from perfkit.capture.agent.recording import graphs as module
-from perfkit.capture.agent.recording.graphs import Graphs
+from perfkit.capture.agent.recording.graphs import GraphCaptures
 from perfkit.capture.agent.recording.recorder import RECORDING, Recorder
-from perfkit.capture.agent.steps.turns import key_of
+from perfkit.capture.agent.steps.rounds import key_of
 
 
 class Graph:
@@ -35,12 +35,12 @@ class Graph:
 
 
 @pytest.fixture
-def recording(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Graphs:
+def recording(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> GraphCaptures:
     of_threads = module.profilers.of_threads
     monkeypatch.setattr(module.profilers, "of_threads", lambda *_: of_threads(False, False, True))
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     monkeypatch.setattr(torch.cuda, "CUDAGraph", type("CUDAGraph", (Graph,), dict(vars(Graph))))
-    made = Graphs(Recorder(Order(), tmp_path / "process-1"))
+    made = GraphCaptures(Recorder(Order(), tmp_path / "process-1"))
     made.install(Patches())
     return made
 
@@ -55,7 +55,9 @@ def names(path: Path) -> set[str]:
     return {event["name"] for event in json.loads(path.read_text())["traceEvents"]}
 
 
-def test_each_capture_has_a_trace_and_each_replay_tells_of_which_it_is(recording: Graphs, tmp_path: Path) -> None:
+def test_each_capture_has_a_trace_and_each_replay_tells_of_which_it_is(
+    recording: GraphCaptures, tmp_path: Path
+) -> None:
     first, second, other = (torch.cuda.CUDAGraph() for _ in range(3))
     capture(first)
     assert not recording.capturing
@@ -71,7 +73,7 @@ def test_each_capture_has_a_trace_and_each_replay_tells_of_which_it_is(recording
     assert told == ["perfkit:graph:1", "perfkit:graph:0"]
 
 
-def test_a_replay_is_a_call_of_the_model_that_its_graph_holds(recording: Graphs) -> None:
+def test_a_replay_is_a_call_of_the_model_that_its_graph_holds(recording: GraphCaptures) -> None:
     """An engine calls its model for prompts and replays a graph for each size of a batch: all are its iterations."""
     model, head, graph, training = torch.nn.Linear(4, 4), torch.nn.Linear(4, 2), *(torch.cuda.CUDAGraph() for _ in "ab")
     recording.called(model, "model")  # outside of any capture
@@ -84,7 +86,7 @@ def test_a_replay_is_a_call_of_the_model_that_its_graph_holds(recording: Graphs)
     assert recording.model_of(training) is None
 
 
-def test_passes_and_modules_are_marked_while_a_capture_is_recorded(recording: Graphs) -> None:
+def test_passes_and_modules_are_marked_while_a_capture_is_recorded(recording: GraphCaptures) -> None:
     graph = torch.cuda.CUDAGraph()
     graph.capture_begin()
     assert recording.capturing
@@ -94,7 +96,7 @@ def test_passes_and_modules_are_marked_while_a_capture_is_recorded(recording: Gr
 
 
 @pytest.mark.parametrize("fails", ["begin", "end"])
-def test_a_capture_that_fails_leaves_nothing_switched_on(recording: Graphs, tmp_path: Path, fails: str) -> None:
+def test_a_capture_that_fails_leaves_nothing_switched_on(recording: GraphCaptures, tmp_path: Path, fails: str) -> None:
     graph = torch.cuda.CUDAGraph()
     graph.fails = fails
     with pytest.raises(RuntimeError):
@@ -107,7 +109,7 @@ def test_a_capture_that_fails_leaves_nothing_switched_on(recording: Graphs, tmp_
 
 
 def test_nothing_is_recorded_of_a_compiler_beside_another_profiler_or_while_steps_are(
-    recording: Graphs, tmp_path: Path
+    recording: GraphCaptures, tmp_path: Path
 ) -> None:
     space: dict[str, Any] = {"__name__": "torch._inductor.cudagraph_trees", "capture": capture}
     exec("def record(graph):\n    capture(graph)", space)
@@ -119,7 +121,9 @@ def test_nothing_is_recorded_of_a_compiler_beside_another_profiler_or_while_step
     assert captures(tmp_path / "process-1") == {}
 
 
-def test_a_recording_that_cannot_begin_is_switched_off(recording: Graphs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_recording_that_cannot_begin_is_switched_off(
+    recording: GraphCaptures, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def broken(*_: bool) -> None:
         raise RuntimeError("no passes here")
 
@@ -129,7 +133,9 @@ def test_a_recording_that_cannot_begin_is_switched_off(recording: Graphs, monkey
     assert "no passes here" in recording._recorder.result.notes[0]
 
 
-def test_what_goes_wrong_is_said_and_never_the_programs(recording: Graphs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_goes_wrong_is_said_and_never_the_programs(
+    recording: GraphCaptures, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def broken(*_: bool) -> Any:
         raise RuntimeError("no profiler here")
 
@@ -146,12 +152,14 @@ def test_nothing_is_recorded_where_a_second_session_may_crash(
 ) -> None:
     monkeypatch.setattr(torch.version, "cuda", version)
     monkeypatch.setattr(torch.cuda, "CUDAGraph", type("CUDAGraph", (Graph,), dict(vars(Graph))))
-    Graphs(Recorder(Order(), tmp_path)).install(Patches())
+    GraphCaptures(Recorder(Order(), tmp_path)).install(Patches())
     capture(torch.cuda.CUDAGraph())
     assert captures(tmp_path) == {}
 
 
-def test_recording_stops_when_it_has_taken_long_enough(recording: Graphs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recording_stops_when_it_has_taken_long_enough(
+    recording: GraphCaptures, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "_MOST_S", 0.0)
     capture(torch.cuda.CUDAGraph())
     capture(torch.cuda.CUDAGraph())

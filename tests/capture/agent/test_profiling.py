@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import perfkit
-from perfkit.capture.agent.models import facts
+from perfkit.capture.agent.models import conditions
 from perfkit.errors import RunFailed, UsageError
 
 
@@ -53,7 +53,7 @@ def test_a_decorated_function_is_a_step(tmp_path, train):
     for _ in range(5):
         step()
     assert profile.reading.table.facts["steps"] == 1
-    assert facts.NOT_TIMED in profile.reading.source.manifest.warnings
+    assert conditions.NOT_TIMED in profile.reading.source.manifest.warnings
 
 
 def test_too_few_steps_are_explained(tmp_path, train, capsys):

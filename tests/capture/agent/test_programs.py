@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from perfkit.capture.agent.order import Order, Result
+from perfkit.capture.agent.order import Order, ProcessResult
 from perfkit.capture.program import multiplied_in, names
 from perfkit.run.worker import Worker
 from perfkit.run_folder import Settings
@@ -177,7 +177,7 @@ def test_every_rank_of_torchrun_is_recorded(tmp_path, compared):
 
 def test_processes_are_called_by_their_rank_where_there_are_several():
     def called(*ranks):
-        return names("program", [Result(rank=rank) for rank in ranks])
+        return names("program", [ProcessResult(rank=rank) for rank in ranks])
 
     assert called(0) == called(None) == ["program"]
     assert called(0, 1) == ["program-rank0", "program-rank1"]

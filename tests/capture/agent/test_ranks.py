@@ -6,7 +6,7 @@ import numpy as np
 
 from perfkit.capture.agent.order import Order
 from perfkit.capture.program import assemble
-from perfkit.cli.parts import jobs
+from perfkit.cli.parts import rank_groups
 from perfkit.readers import read_run
 from tests.support.programs.captured import capture, command
 
@@ -22,7 +22,7 @@ def test_a_late_rank_of_torchrun_is_named_with_what_the_other_waits(tmp_path):
     folder = tmp_path / "run"
     folder.mkdir()
     assemble(folder, found.results, "program", words, lambda who, what: None)
-    job = jobs.of(read_run(folder))
+    job = rank_groups.of(read_run(folder))
     assert job is not None and job.report.detail_rank == 1
     first, second = job.report.parts
     assert [one.rank for one in job.report.stragglers] == [1] and "Python" in job.report.stragglers[0].causes[0].text
@@ -41,5 +41,5 @@ def _accounting(job, rank):
     """The accounting of one rank by itself."""
     from perfkit.analysis.report.analyse import analyse
 
-    (backend,) = analyse(jobs._only(job.run, job.names[rank])).backends
+    (backend,) = analyse(rank_groups._only(job.run, job.names[rank])).backends
     return backend.accounting

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import pytest
 
 from perfkit.capture.agent.steps.ends import CALL, MARK, OPTIMIZER, REPLAY, StepFinder
-from perfkit.capture.agent.steps.threads import Owner
-from perfkit.capture.agent.steps.turns import is_gone, key_of
+from perfkit.capture.agent.steps.rounds import is_gone, key_of
+from perfkit.capture.agent.steps.threads import StepOwner
 
 
 def boundaries(finder, signals):
@@ -145,14 +145,14 @@ def test_keys_ask_nothing_of_objects():
 
 def test_two_threads_that_train_do_not_take_the_steps_from_each_other():
     """They take turns in bursts; each burst made the steps those of the other thread, and counted again."""
-    owner, one, other = Owner(), *(SimpleNamespace(is_main=False) for _ in range(2))
+    owner, one, other = StepOwner(), *(SimpleNamespace(is_main=False) for _ in range(2))
     bursts = [*[one] * 3, *([other] * 6 + [one] * 6) * 5]
     assert sum(owner.takes(thread, OPTIMIZER) for thread in bursts) <= 1
     assert any(owner.takes(one, OPTIMIZER) for _ in range(200)) or owner.thread is one
 
 
 def test_a_thread_takes_the_steps_from_one_that_only_tried():
-    owner, main, worker = Owner(), SimpleNamespace(is_main=True), SimpleNamespace(is_main=False)
+    owner, main, worker = StepOwner(), SimpleNamespace(is_main=True), SimpleNamespace(is_main=False)
     assert not owner.takes(main, CALL)
     assert [owner.takes(worker, CALL) for _ in range(4)] == [False, False, False, True]
     assert owner.thread is worker
@@ -160,7 +160,7 @@ def test_a_thread_takes_the_steps_from_one_that_only_tried():
 
 def test_threads_of_a_pool_that_answer_in_bursts_serve_together():
     """Each burst made the steps those of its thread, and nothing was recorded before the requests ended."""
-    owner, one, other = Owner(), *(SimpleNamespace(is_main=False) for _ in range(2))
+    owner, one, other = StepOwner(), *(SimpleNamespace(is_main=False) for _ in range(2))
     for thread in [*[one] * 3, *[other] * 5, *([one] * 4 + [other] * 4) * 3]:
         owner.takes(thread, CALL)
     assert owner.serving

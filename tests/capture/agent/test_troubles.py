@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from perfkit import cli
-from perfkit.capture.agent.models import facts
+from perfkit.capture.agent.models import conditions
 from perfkit.capture.agent.order import Order
 from perfkit.run_folder import read_manifest
 from tests.support.programs.captured import ENVIRONMENT, alone, capture
@@ -150,14 +150,14 @@ def test_the_exit_code_is_the_programs(tmp_path, monkeypatch, capfd):
 def test_the_rank_is_that_of_the_process_group(monkeypatch):
     """torch.multiprocessing starts ranks without torchrun's variables."""
     monkeypatch.delenv("RANK", raising=False)
-    assert facts.rank() is None
+    assert conditions.rank() is None
     torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
     try:
-        assert facts.rank() == 0
+        assert conditions.rank() == 0
     finally:
         torch.distributed.destroy_process_group()
     monkeypatch.setenv("RANK", "3")
-    assert facts.rank() == 3
+    assert conditions.rank() == 3
 
 
 def test_a_programs_own_number_of_threads_is_what_its_report_is_about(tmp_path, monkeypatch):

@@ -17,7 +17,7 @@ from perfkit.backends.thunder.backend import ThunderProgram
 from perfkit.handwritten import step as raw_step
 from perfkit.run.ranks import files
 from perfkit.run_folder import Settings
-from perfkit.workloads import Workload, forms, loader
+from perfkit.workloads import Workload, batch_formats, loader
 from perfkit.workloads.settings import resolve_settings
 
 zero1.BUCKET_BYTES, raw_step.BUCKET_BYTES = 400, 50_000  # several buckets
@@ -110,7 +110,7 @@ def main():
     whole = [Small().batch(None, number) for number in range(6)]
     expected = trained(Settings(**given), lambda step: whole[2 * step : 2 * step + 2])
     ranks = join(Settings(**given, ranks=2, parallel="ddp"))
-    share = [forms.share(batch, ranks.rank, ranks.size, 8) for batch in whole]
+    share = [batch_formats.share(batch, ranks.rank, ranks.size, 8) for batch in whole]
     files._CHUNK = 10_000
     brought(ranks, sys.argv[1])
     for way in sys.argv[2:]:
@@ -125,7 +125,7 @@ def main():
     held = set()
     for name, backend, way, options in BUILT_IN:
         *right, _ = built_in(name, backend, lambda batch: batch, **options)
-        part = partial(forms.share, rank=ranks.rank, ranks=2, samples=options["batch_size"])
+        part = partial(batch_formats.share, rank=ranks.rank, ranks=2, samples=options["batch_size"])
         *mine, elsewhere = built_in(name, backend, part, ranks=2, parallel=way, **options)
         compare(f"{name} {backend} {way}", mine, right, elsewhere)
         held |= elsewhere

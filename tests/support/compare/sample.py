@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from perfkit import table
 from perfkit.compare.judge import compare
-from perfkit.compare.metrics import Rule
+from perfkit.compare.metrics import VerdictRule
 from perfkit.compare.results import Comparison, Condition
 from perfkit.compare.sides import LAUNCH, Side, Values, of_run
 from perfkit.table import KernelTable
@@ -50,7 +50,9 @@ def side(label: str, factor: float, **more: object) -> Side:
 
 def measured() -> Comparison:
     """Three sides, one faster and one slower by its matmul, with a gate that says no."""
-    found = compare([side("base", 1.0), side("slower", 1.06), side("faster", 0.9, fused=True)], Rule(), "12 launches")
+    found = compare(
+        [side("base", 1.0), side("slower", 1.06), side("faster", 0.9, fused=True)], VerdictRule(), "12 launches"
+    )
     found.perfkit = "0.1.0"
     found.conditions = [Condition(text="step>+3%", outcome="regressed", why="the whole interval lies beyond it")]
     return found
@@ -58,7 +60,7 @@ def measured() -> Comparison:
 
 def hostile() -> Comparison:
     """Names that try to become markup, escapes or mentions."""
-    found = compare([side(EVIL, 1.0, name=EVIL), side(f"{EVIL} 2", 1.2)], Rule(), EVIL)
+    found = compare([side(EVIL, 1.0, name=EVIL), side(f"{EVIL} 2", 1.2)], VerdictRule(), EVIL)
     found.differs, found.notes = [EVIL], [EVIL]
     found.conditions = [Condition(text=EVIL, outcome="cannot tell", why=EVIL)]
     return found

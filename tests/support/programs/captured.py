@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from perfkit.capture import launched, program
-from perfkit.capture.agent.order import TRACE, Order, Result, read_results
+from perfkit.capture.agent.order import TRACE, Order, ProcessResult, read_results
 from tests.support.forks import started_program
 
 HERE = Path(__file__).parent
@@ -26,10 +26,10 @@ class Captured:
     code: int
     stdout: bytes
     stderr: bytes
-    results: list[tuple[Path, Result]]
+    results: list[tuple[Path, ProcessResult]]
 
     @property
-    def recorded(self) -> list[tuple[Path, Result]]:
+    def recorded(self) -> list[tuple[Path, ProcessResult]]:
         return [one for one in self.results if one[1].recorded]
 
     def table(self, number=0):

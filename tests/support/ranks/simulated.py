@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from perfkit.ranks.members import Member
+from perfkit.ranks.rank_table import RankTable
 
 LAYERS, STEPS = 4, 12
 KERNEL_NS, COPY_NS, HOST_NS, OWN_NS = 1.5e6, 0.2e6, 0.1e6, 0.4e6
 Plan = Callable[[int, int, int], dict[str, Any]]  # of rank, step, layer: what differs from the usual
 
 
-def job(ranks: int, plan: Plan = lambda rank, step, layer: {}, noise: float = 0.02, seed: int = 0) -> list[Member]:
+def job(ranks: int, plan: Plan = lambda rank, step, layer: {}, noise: float = 0.02, seed: int = 0) -> list[RankTable]:
     """Members of a job of `ranks` ranks: in each layer the host waits, a copy and kernels run, an all-reduce ends it.
 
     `plan` gives changed values: host (ns more), cause (of it), longer (factor of the first kernel), clock (of all
@@ -73,7 +73,7 @@ def _row(
             "protocol": None}  # fmt: skip
 
 
-def _member(rank: int, world: int, rows: list[dict], steps: list[dict], idle: dict[str, float]) -> Member:
+def _member(rank: int, world: int, rows: list[dict], steps: list[dict], idle: dict[str, float]) -> RankTable:
     frame = pd.DataFrame(rows)
     frame["order"] = np.arange(len(frame))
     frame["step"] = frame["step"].astype("Int64")
@@ -85,4 +85,4 @@ def _member(rank: int, world: int, rows: list[dict], steps: list[dict], idle: di
         "step_names": [f"ProfilerStep#{i}" for i in range(len(steps))],
         "distributed": {"rank": rank, "world_size": world, "backend": "nccl"},
     }
-    return Member(rank, world, f"rank{rank}.json", frame, facts)
+    return RankTable(rank, world, f"rank{rank}.json", frame, facts)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from perfkit.ranks.members import Member
+from perfkit.ranks.rank_table import RankTable
 
 COMPUTE, TALK = 7, 17
 Kernel = dict[str, Any]
@@ -27,7 +27,7 @@ def talk(start: float, us: float, operation: str = "all_reduce", dtype: str = "f
 
 def job(
     kernels: list[Kernel], step_us: float, ranks: int = 2, steps: int = 4, gpu: str = "NVIDIA H200"
-) -> list[Member]:
+) -> list[RankTable]:
     """Ranks that all do the same in every step; kernels are given in the order of their launch."""
     return [member(rank, ranks, kernels, step_us * 1e3, steps, gpu) for rank in range(ranks)]
 
@@ -38,7 +38,7 @@ def _kernel(name: str, family: str, stream: int, start: float, us: float, shapes
             "message_bytes": np.nan, "algorithm": None, "protocol": None}  # fmt: skip
 
 
-def member(rank: int, world: int, kernels: list[Kernel], step_ns: float, steps: int, gpu: str) -> Member:
+def member(rank: int, world: int, kernels: list[Kernel], step_ns: float, steps: int, gpu: str) -> RankTable:
     group = f"default_pg {list(range(world))}"
     rows = [
         one | {"step": step, "start_ns": one["start_ns"] + step * step_ns, "device": f"cuda:{rank}",
@@ -54,4 +54,4 @@ def member(rank: int, world: int, kernels: list[Kernel], step_ns: float, steps: 
         "step_names": [f"ProfilerStep#{i}" for i in range(steps)], "gpus": [{"name": gpu, "id": rank}],
         "distributed": {"rank": rank, "world_size": world, "backend": "nccl"},
     }  # fmt: skip
-    return Member(rank, world, f"rank{rank}.json", frame, facts)
+    return RankTable(rank, world, f"rank{rank}.json", frame, facts)

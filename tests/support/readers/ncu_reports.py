@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from perfkit.readers.ncu.results import Result
+from perfkit.readers.ncu.results import NcuResult
 
 
 def varint(value: int) -> bytes:
@@ -73,11 +73,11 @@ HOPPER: dict[str, float | str] = {
 FP = "smsp__sass_thread_inst_executed_op_{}_pred_on.sum.per_cycle_elapsed"
 
 
-def result(**more: float | str) -> Result:
+def result(**more: float | str) -> NcuResult:
     """A `basic` result on an H100; `more` adds metrics, with `__` for themselves and `_DOT_` for points."""
     values = {**HOPPER, **{name.replace("_DOT_", "."): value for name, value in more.items()}}
-    return Result(name="void ns::scale<float>(float*, int)", function="scale", metrics=len(values), values=values)
+    return NcuResult(name="void ns::scale<float>(float*, int)", function="scale", metrics=len(values), values=values)
 
 
-def with_values(values: dict[str, float | str]) -> Result:
-    return Result(name="k(int)", function="k", metrics=len(values), values=values)
+def with_values(values: dict[str, float | str]) -> NcuResult:
+    return NcuResult(name="k(int)", function="k", metrics=len(values), values=values)

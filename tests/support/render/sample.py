@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 
 from perfkit.analysis import results as r
-from perfkit.analysis.roofline_results import Point, Roof
+from perfkit.analysis.roofline_results import RoofLine, RooflinePoint
 from perfkit.analysis.step_results import Accounting, Exposed, Gap
 from perfkit.run_folder import Check, Correctness, Settings, Symbol, WorkloadFacts
 from tests.support.render.sample_step import (
@@ -74,7 +74,7 @@ def kernel_groups(rows: list[Row], total: float) -> list[r.Group]:
     return sorted(found, key=lambda g: -g.time_ns)
 
 
-def tree(rows: list[Row], total: float, path: str = "", name: str = "model") -> r.Node:
+def tree(rows: list[Row], total: float, path: str = "", name: str = "model") -> r.ModuleNode:
     """The module tree over the rows below `path`."""
     depth = len(path.split(".")) if path else 0
     parts = dict.fromkeys(row.module.split(".")[depth] for row in rows if row.module.count(".") >= depth and row.module)
@@ -83,12 +83,12 @@ def tree(rows: list[Row], total: float, path: str = "", name: str = "model") -> 
         below = f"{path}.{part}" if path else part
         mine = [row for row in rows if row.module == below or row.module.startswith(f"{below}.")]
         children.append(tree(mine, total, below, part))
-    return r.Node(name=name, path=path, total=group(path or "model", rows, total), children=children)
+    return r.ModuleNode(name=name, path=path, total=group(path or "model", rows, total), children=children)
 
 
-def points(groups: list[r.Group]) -> list[Point]:
+def points(groups: list[r.Group]) -> list[RooflinePoint]:
     return [
-        Point(
+        RooflinePoint(
             label=f"{g.key} {g.shapes}",
             family=g.family,
             pass_=", ".join(g.passes),
@@ -223,12 +223,12 @@ def backend(name: str, rows: list[Row], eager_step: float | None = None, *, ok: 
     )
 
 
-def roofs() -> list[Roof]:
+def roofs() -> list[RoofLine]:
     return [
-        Roof(label="triad, main memory", kind="bandwidth", value=BANDWIDTH, working_set=256 * 2**20),
-        Roof(label="triad, L2", kind="bandwidth", value=118e9, working_set=768 * 2**10),
-        Roof(label="matmul fp32", kind="compute", value=MATRIX, resource="matrix_fp32"),
-        Roof(label="vector fp32", kind="compute", value=VECTOR, resource="vector_fp32"),
+        RoofLine(label="triad, main memory", kind="bandwidth", value=BANDWIDTH, working_set=256 * 2**20),
+        RoofLine(label="triad, L2", kind="bandwidth", value=118e9, working_set=768 * 2**10),
+        RoofLine(label="matmul fp32", kind="compute", value=MATRIX, resource="matrix_fp32"),
+        RoofLine(label="vector fp32", kind="compute", value=VECTOR, resource="vector_fp32"),
     ]
 
 
@@ -300,7 +300,7 @@ def hostile() -> r.Report:
         bad = b.kernels[0]
         bad.key, bad.example, bad.shapes, bad.family = HOSTILE, HOSTILE * 100, HOSTILE, HOSTILE
         b.kernels[1].key = "x" * 10_000
-        b.points[0] = Point(
+        b.points[0] = RooflinePoint(
             label=HOSTILE,
             family=HOSTILE,
             pass_=HOSTILE,

@@ -6,7 +6,7 @@ import math
 from collections import Counter
 
 from perfkit.analysis.report.analyse import analyse
-from perfkit.analysis.results import BackendReport, Node, Report
+from perfkit.analysis.results import BackendReport, ModuleNode, Report
 from perfkit.compare import sides
 from perfkit.compare.judge import compare
 from perfkit.compare.results import TreeLine
@@ -52,7 +52,7 @@ def _levels(lines: list[TreeLine], place: int) -> tuple[Counter[str], Counter[st
     return passes, layers, operators
 
 
-def _layers_of(node: Node) -> dict[str, float]:
+def _layers_of(node: ModuleNode) -> dict[str, float]:
     """Time of the blocks of the model, the list `h`: `layer N` → ns."""
     if node.name == "h":
         return {f"layer {child.name}": child.total.time_ns for child in node.children if child.name.isdecimal()}

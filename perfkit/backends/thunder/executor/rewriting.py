@@ -10,7 +10,7 @@ from typing import Any
 from thunder.core.trace import TraceTag
 from thunder.core.transforms import Transform
 
-from perfkit.backends.thunder.executor import absent, losses, transposed
+from perfkit.backends.thunder.executor import losses, none_gradients, transposed
 
 
 class Rewriting(Transform):
@@ -26,4 +26,4 @@ class Rewriting(Transform):
     def transform_trace_post_optimization(self, computation_trace: Any, **kwargs: Any) -> Any:
         """Let the backward trace take absent gradients."""
         tag = TraceTag.BACKWARD  # type: ignore[attr-defined]  # an enumeration that mypy does not see through
-        return absent.tolerated(computation_trace) if tag in computation_trace.tags else computation_trace
+        return none_gradients.tolerated(computation_trace) if tag in computation_trace.tags else computation_trace

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from perfkit import ranges
 from perfkit.capture.agent.lines.line_tracer import LineTracer
-from perfkit.capture.agent.order import LINES, Order, Result
+from perfkit.capture.agent.order import LINES, Order, ProcessResult
 from perfkit.capture.agent.tracing import profiler as profilers
-from perfkit.capture.agent.tracing.session import Session
+from perfkit.capture.agent.tracing.session import ProfilerSession
 
 LIMIT_S = 2.0  # of what marking lines may add to a step, where nobody asked for it
 _LONGEST_NS = 1e9  # of a profiled step: marking lines takes at most about as long again
@@ -53,9 +53,9 @@ def _calls_remotely() -> bool:
 class LineStep:
     """Records one step with its lines into `folder`, and says in the notes of `result` why there are none."""
 
-    def __init__(self, order: Order, folder: Path, result: Result) -> None:
+    def __init__(self, order: Order, folder: Path, result: ProcessResult) -> None:
         self._order, self._folder, self._result = order, folder, result
-        self._session = Session()
+        self._session = ProfilerSession()
         self._open = contextlib.ExitStack()
         self._tracer: LineTracer | None = None
 

@@ -81,7 +81,7 @@ class _Frame:
         return self.trace
 
 
-class _Call(_Frame):
+class _LibraryCall(_Frame):
     """A call of a function of a library: one range, no lines."""
 
     __slots__ = ()
@@ -187,7 +187,7 @@ class LineTracer:
             self.problem = f"Source lines are marked for the first {first} of a step, and no longer."
         if self.problem:  # what is open ends as it began: to end it in the middle of calls crashes PyTorch
             return None
-        known = _Frame(self, code) if kind == USER else _Call(self, code)
+        known = _Frame(self, code) if kind == USER else _LibraryCall(self, code)
         self._stack.append(known)
         if kind == LIBRARY:
             frame.f_trace_lines = False

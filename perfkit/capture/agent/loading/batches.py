@@ -27,7 +27,7 @@ from perfkit.capture.agent.loading.loader_worker import (
 )
 from perfkit.capture.agent.order import LOADING
 from perfkit.capture.agent.patches import Patches
-from perfkit.capture.agent.steps.turns import key_of
+from perfkit.capture.agent.steps.rounds import key_of
 
 _MOST = 4000  # batches of a loader that are kept, the last
 

@@ -56,7 +56,7 @@ def around_loop(leave_alone: Callable[[], None]) -> Callable[[Callable[..., Any]
     """A wrapper of the loop of a worker; `leave_alone` ends what else perfkit does in a worker's process."""
 
     def wrapper(original: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the loop of a worker with a `Worker` around it."""
+        """Return the loop of a worker with a `BatchWorker` around it."""
 
         def loop(*args: Any, **kwargs: Any) -> Any:
             """Run the loop of a worker, and leave what it noted."""
@@ -75,16 +75,16 @@ def around_loop(leave_alone: Callable[[], None]) -> Callable[[Callable[..., Any]
     return wrapper
 
 
-def _begun(args: tuple[Any, ...]) -> Worker | None:
+def _begun(args: tuple[Any, ...]) -> BatchWorker | None:
     parent, order = multiprocessing.parent_process(), os.environ.get(VARIABLE)
     if parent is None or parent.pid is None or not order or len(args) <= _RESULTS:
         return None
     folder = process_folder(order, parent.pid)
     flag = shared(folder)
-    return Worker(folder, flag, args[_INDICES], args[_RESULTS]) if flag is not None else None
+    return BatchWorker(folder, flag, args[_INDICES], args[_RESULTS]) if flag is not None else None
 
 
-class Worker:
+class BatchWorker:
     """Notes each batch between the two queues: what `spent` says, and the CPU time of the process up to its end."""
 
     def __init__(self, folder: Path, flag: mmap.mmap, indices: Any, results: Any) -> None:

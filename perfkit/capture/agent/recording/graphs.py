@@ -20,7 +20,7 @@ from perfkit import profile_names, ranges
 from perfkit.capture.agent.order import GRAPH
 from perfkit.capture.agent.patches import Patches
 from perfkit.capture.agent.recording.recorder import WARMING, Recorder, other_profiler
-from perfkit.capture.agent.steps.turns import key_of
+from perfkit.capture.agent.steps.rounds import key_of
 from perfkit.capture.agent.tracing import profiler as profilers
 
 _COMPILER = "torch._inductor."
@@ -29,7 +29,7 @@ _SINCE = (12, 6)  # of CUDA: before, a profiler's second session in a process wi
 _MOST = 256  # graphs: a server captures one for each size of a batch
 
 
-class Graphs:
+class GraphCaptures:
     """Records captures until the program's steps are recorded, into files of `recorder`'s folder."""
 
     def __init__(self, recorder: Recorder) -> None:

@@ -22,12 +22,12 @@ from pathlib import Path
 from perfkit import profile_names, ranges
 from perfkit.capture.agent.lines.line_step import LineStep
 from perfkit.capture.agent.loading.batches import Loads
-from perfkit.capture.agent.order import TRACE, Order, Result
+from perfkit.capture.agent.order import TRACE, Order, ProcessResult
 from perfkit.capture.agent.recording.paging import paging
 from perfkit.capture.agent.recording.triton_launches import TritonLaunches
 from perfkit.capture.agent.tracing import profiler as profilers
-from perfkit.capture.agent.tracing.held import Held
-from perfkit.capture.agent.tracing.session import STAYS, Session, why_attached
+from perfkit.capture.agent.tracing.owned_tensors import OwnedTensors
+from perfkit.capture.agent.tracing.session import STAYS, ProfilerSession, why_attached
 
 _NO_MEMORY = "No allocations: the steps are of several threads, and PyTorch records the allocations of one."
 WARMING, STARTING, RECORDING, LINING, DONE = "warming", "starting", "recording", "lining", "done"
@@ -39,11 +39,11 @@ class Recorder:
     marks = True  # passes and modules are marked while steps are recorded
 
     def __init__(self, order: Order, folder: Path) -> None:
-        self.order, self.folder, self.result = order, folder, Result()
+        self.order, self.folder, self.result = order, folder, ProcessResult()
         self.state = WARMING
-        self.session = Session()
+        self.session = ProfilerSession()
         self.lines = LineStep(order, folder, self.result)
-        self.held = Held()
+        self.held = OwnedTensors()
         self.loads = Loads(folder)
         self.launches = TritonLaunches()
         self._arrived = time.monotonic()

@@ -17,11 +17,11 @@ from typing import Any
 
 import torch
 
-from perfkit.capture.agent.models import facts
+from perfkit.capture.agent.models import conditions
 from perfkit.capture.agent.models.outermost import Models
 from perfkit.capture.agent.order import SHORTAGE
 from perfkit.capture.agent.patches import Patches
-from perfkit.capture.agent.tracing import held
+from perfkit.capture.agent.tracing import owned_tensors
 
 _EVENTS = 200_000  # of the allocator's that are kept: about 100 bytes each
 _STEPS = 2  # in which stacks are kept
@@ -104,7 +104,7 @@ class Shortage:
             return
         self._here.failing = True
         try:
-            with facts.unseen():
+            with conditions.unseen():
                 self._write(torch.cuda.memory._snapshot())
         except Exception as error:
             self._say(f"the allocation that failed is not explained: {type(error).__name__}: {error}")
@@ -123,8 +123,8 @@ class Shortage:
         """Kind, name, address and bytes of what models and optimizers hold."""
         # By type: isinstance asks objects for their __class__, and some warn when they are asked.
         optimizers = [one for one in gc.get_objects() if issubclass(type(one), torch.optim.Optimizer)]
-        named = held.named(*self._models.tensors(), optimizers)
-        return [[kind, name, *place] for kind, name, one in named if (place := held.place(one))]
+        named = owned_tensors.named(*self._models.tensors(), optimizers)
+        return [[kind, name, *place] for kind, name, one in named if (place := owned_tensors.place(one))]
 
     def _times(self) -> list[list[Any]]:
         """Path, bytes retained, bytes of the input and ns of the forward pass of each block of this step."""

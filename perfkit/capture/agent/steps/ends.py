@@ -1,7 +1,7 @@
 """Which moments of a program end its steps: optimizer steps, else calls of the outermost module, else other marks.
 
 Only counting: nothing here knows torch. A signal has a kind, a key (which optimizer, which module) and a role (its
-class); several keys that take turns make one step (`perfkit.capture.agent.steps.turns`).
+class); several keys that take turns make one step (`perfkit.capture.agent.steps.rounds`).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Hashable
 
-from perfkit.capture.agent.steps.turns import Turns
+from perfkit.capture.agent.steps.rounds import Rounds
 
 OPTIMIZER, CALL, REPLAY, MARK, BARE = "optimizer", "call", "replay", "mark", "bare"
 ITERATION = "iteration"
@@ -49,7 +49,7 @@ class StepFinder:
         self._begun: float | None = None  # the first call
         self._before: int | None = None  # calls before the first optimizer step
         self._rounds = 0  # optimizer steps
-        self._turns = {kind: Turns(last=kind in (OPTIMIZER, MARK)) for kind in _ORDER if kind}
+        self._turns = {kind: Rounds(last=kind in (OPTIMIZER, MARK)) for kind in _ORDER if kind}
         self._roles: dict[str, Hashable] = {}
         self._calls = self._alone = 0
         self._is_fixed = False

@@ -7,16 +7,16 @@ from collections import deque
 from collections.abc import Callable
 
 from perfkit.capture.agent.steps.ends import CALL, OPTIMIZER
-from perfkit.capture.agent.steps.marks import Marks
+from perfkit.capture.agent.steps.module_ranges import ModuleRanges
 
 _TAKES_OVER = 4  # of the last signals, all of another thread: from here on the steps are its
 _SERVES = 8  # of the last signals, of several other threads: from here on a request on any of them is a step
 
 
-class Thread:
+class WatchedThread:
     """The calls that one thread is in. An object, not the thread's number, which a later thread gets again."""
 
-    def __init__(self, marks: Marks) -> None:
+    def __init__(self, marks: ModuleRanges) -> None:
         self.marks = marks
         known = threading._active.get(threading.get_ident())  # type: ignore[attr-defined]
         # Threads of libraries, such as autograd's, are unknown to Python, or known as dummies once they called it.
@@ -34,14 +34,14 @@ class Thread:
         return self._known is None or not self._known.is_alive()
 
 
-class Threads(threading.local):
-    """The `Thread` of whoever asks, in `own`."""
+class WatchedThreads(threading.local):
+    """The `WatchedThread` of whoever asks, in `own`."""
 
-    def __init__(self, marks: Callable[[], Marks]) -> None:
-        self.own = Thread(marks())
+    def __init__(self, marks: Callable[[], ModuleRanges]) -> None:
+        self.own = WatchedThread(marks())
 
 
-class Owner:
+class StepOwner:
     """Whose signals count: one thread's, or with `serving` those of any thread that the program started.
 
     The first thread that gives a signal owns the steps, until another one gives all of the last few, or is the one
@@ -49,13 +49,13 @@ class Owner:
     """
 
     def __init__(self) -> None:
-        self.thread: Thread | None = None
+        self.thread: WatchedThread | None = None
         self.serving = False
-        self._recent: deque[Thread] = deque(maxlen=_SERVES)
+        self._recent: deque[WatchedThread] = deque(maxlen=_SERVES)
         self._optimizes = False  # the owner's optimizers step
         self._own = self._run = 0  # the owner's signals, and those of the last thread since another one gave any
 
-    def follow(self, thread: Thread, kind: str) -> None:
+    def follow(self, thread: WatchedThread, kind: str) -> None:
         """Let `thread` take the place of an owner that has ended: the optimizer of each step in a new thread."""
         owner = self.thread
         ended = owner is not None and owner is not thread and owner.has_ended
@@ -63,7 +63,7 @@ class Owner:
             assert owner is not None
             thread.marks, self.thread = owner.marks, thread
 
-    def takes(self, thread: Thread, kind: str) -> bool:
+    def takes(self, thread: WatchedThread, kind: str) -> bool:
         """Count a signal; whether it changed who owns the steps."""
         if self.thread is None:
             self.thread = thread
@@ -91,18 +91,18 @@ class Owner:
             return True
         return False
 
-    def _hand_over(self, thread: Thread, kind: str) -> bool:
+    def _hand_over(self, thread: WatchedThread, kind: str) -> bool:
         self.thread, self.serving, self._optimizes = thread, False, kind == OPTIMIZER
         self._own = self._run
         if kind == OPTIMIZER:  # which says more than the calls of several threads that came before
             self._recent.clear()
         return True
 
-    def owns(self, thread: Thread) -> bool:
+    def owns(self, thread: WatchedThread) -> bool:
         """Return whether the signals of `thread` may end steps."""
         return thread.of_python if self.serving else thread is self.thread
 
-    def is_part(self, thread: Thread) -> bool:
+    def is_part(self, thread: WatchedThread) -> bool:
         """Return whether what `thread` calls now is a part of a call that the owner is in."""
         owner = self.thread
         return not self.serving and owner is not None and thread is not owner and owner.depth > 0

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from perfkit import ranges
 from perfkit.capture.agent.tracing import profiler as profilers
-from perfkit.capture.agent.tracing.held import Held
+from perfkit.capture.agent.tracing.owned_tensors import OwnedTensors
 from perfkit.capture.agent.tracing.quiet import without_notices_of_kineto
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ _DETACHING_S = 0.05
 _here = threading.local()  # of every session: there is one at a time
 
 
-class Session:
+class ProfilerSession:
     """A profiler that is armed, started and stopped at most once at a time, by whichever thread."""
 
     def __init__(self) -> None:
@@ -84,7 +84,7 @@ class Session:
         self._is_recording, self._thread = True, threading.current_thread()
         ranges.record_all_threads(True)
 
-    def add(self, held: Held) -> None:
+    def add(self, held: OwnedTensors) -> None:
         """Write what the program's objects hold into the trace that is recorded."""
         if self._profiler is not None and self._is_recording and not self.is_elsewhere:
             with self.touching():

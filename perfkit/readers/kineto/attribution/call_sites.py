@@ -30,13 +30,13 @@ import numpy as np
 from perfkit.columns import Booleans, Coded, Integers
 from perfkit.profile_names import FORWARD_PASSES, ROOT
 from perfkit.readers.kineto.attribution.gpu_steps import Launches
-from perfkit.readers.kineto.attribution.graph_runs import Run, calls_among, in_graphs, locate, passes_of
-from perfkit.readers.kineto.attribution.places import Place
+from perfkit.readers.kineto.attribution.graph_runs import GraphRun, calls_among, in_graphs, locate, passes_of
+from perfkit.readers.kineto.attribution.places import EventPlaces
 from perfkit.readers.kineto.attribution.replays import Replays, find_replays
 from perfkit.readers.kineto.decode.events import ANNOTATION, DeviceEvents, HostEvents
 from perfkit.tree import shares
 from perfkit.tree.placement import CALL_SITE, MODEL, SUFFIX, Placement, Words, distinct_pairs
-from perfkit.tree.shares import CallSite, Member, Work
+from perfkit.tree.shares import CallSite, OperatorShare, Work
 
 PROVENANCE = "provenance"
 T = TypeVar("T")
@@ -110,7 +110,7 @@ def _certain(
 
 def by_call_sites(
     host: HostEvents,
-    places: Place,
+    places: EventPlaces,
     chosen: Integers,
     module: Coded,
     passes: Coded,
@@ -149,9 +149,9 @@ def _or_unit(host: HostEvents, chosen: Integers, module: Coded) -> Coded:
     return Coded([*module.words, *known.words], np.where(module.code >= 0, module.code, moved))
 
 
-def _often(host: HostEvents, places: Place, replays: Replays, graphs: int) -> Integers:
+def _often(host: HostEvents, places: EventPlaces, replays: Replays, graphs: int) -> Integers:
     """How often each graph is replayed in one pass at most, or in one step where no pass is marked."""
-    runs = [Run(graph, np.array([call])) for graph, call in zip(replays.graph, replays.call, strict=True)]
+    runs = [GraphRun(graph, np.array([call])) for graph, call in zip(replays.graph, replays.call, strict=True)]
     passes = np.array(passes_of(host, runs), np.int64)
     within = np.where(passes >= 0, passes, -2 - places.step[replays.call])
     pairs, count = np.unique(np.column_stack([replays.graph, within]), axis=0, return_counts=True)
@@ -179,7 +179,7 @@ def _words_of_sites(
     Adds to `warnings` which graphs could not be placed."""
     shared = np.array([count > 1 for count in times] + [False])
     pairs, which = distinct_pairs(site, np.where(shared[site], module.code, -1))
-    found: list[tuple[CallSite, Member] | None] = []
+    found: list[tuple[CallSite, OperatorShare] | None] = []
     for number, around in pairs:
         moved, inside = sites[number] if number >= 0 else None, module.words[around] if around >= 0 else ""
         if moved is not None and shared[number] and not (whole[number] and inside in ("", ROOT)):
@@ -218,7 +218,7 @@ def _moved(site: CallSite, module: str) -> CallSite | None:
     return site._replace(members=tuple(members))
 
 
-def _model_work(places: Place, chosen: Integers, passes: Coded) -> Placement:
+def _model_work(places: EventPlaces, chosen: Integers, passes: Coded) -> Placement:
     """That the `chosen` rows (−1: another) are the model's own, where they are forward, or backward in autograd."""
     in_node = places.node[np.maximum(chosen, 0)] >= 0
     words = np.array([*passes.words, ""], dtype=object)[passes.code]

@@ -14,10 +14,10 @@ import numpy as np
 
 from perfkit.columns import Coded, Integers
 from perfkit.intervals import Steps
-from perfkit.profile_names import LINE, NCCL, PREFIX, PROFILER_STEP, Line, line_of
+from perfkit.profile_names import LINE, NCCL, PREFIX, PROFILER_STEP, ProgramLine, line_of
 from perfkit.readers.kineto.attribution.call_sites import Located, by_call_sites
 from perfkit.readers.kineto.attribution.gpu_steps import GpuSteps, Launches, find_gpu_steps, find_launches
-from perfkit.readers.kineto.attribution.places import EVIDENCE, OPTIMIZER, Place, places_of
+from perfkit.readers.kineto.attribution.places import EVIDENCE, OPTIMIZER, EventPlaces, places_of
 from perfkit.readers.kineto.attribution.steps import find_steps
 from perfkit.readers.kineto.decode.events import ANNOTATION, OPERATOR, DeviceEvents, HostEvents, values_at
 from perfkit.tree import shares
@@ -33,7 +33,7 @@ class Placed:
     steps as the GPU ran them (None: without a GPU)."""
 
     steps: Steps
-    places: Place
+    places: EventPlaces
     launches: Launches | None
     on_gpu: GpuSteps | None
 
@@ -86,7 +86,7 @@ def of_activities(
 
 def _settled(
     host: HostEvents,
-    places: Place,
+    places: EventPlaces,
     chosen: Integers,
     columns: dict[str, Coded],
     located: Located | None,
@@ -105,7 +105,7 @@ def _settled(
     return {name: Coded(list(found.words), found.code) for name, found in settled(placements).items()}
 
 
-def of_events(host: HostEvents, places: Place, chosen: Integers) -> dict[str, Coded]:
+def of_events(host: HostEvents, places: EventPlaces, chosen: Integers) -> dict[str, Coded]:
     """Return place columns of the host events `chosen`, in this order; −1 (no event) gives absent values."""
     operator = values_at(places.operator, chosen)
     return {
@@ -136,7 +136,7 @@ def _range_paths(host: HostEvents, chosen: Integers) -> Coded:
     return Coded(text, code_of[values_at(nearest, chosen)])
 
 
-def _operator_names(host: HostEvents, device: DeviceEvents, places: Place, found: Launches) -> Coded:
+def _operator_names(host: HostEvents, device: DeviceEvents, places: EventPlaces, found: Launches) -> Coded:
     """The logical operator; for a collective the range of the collective itself, whatever set it off."""
     if not len(host):
         return Coded([], np.full(len(device), -1))
@@ -150,7 +150,7 @@ def _operator_names(host: HostEvents, device: DeviceEvents, places: Place, found
 _COLUMNS = ("module", "operator", "placed_by", "serves", SUFFIX)
 
 
-def by_lines(host: HostEvents, places: Place, chosen: Integers, passes: Coded) -> list[Placement]:
+def by_lines(host: HostEvents, places: EventPlaces, chosen: Integers, passes: Coded) -> list[Placement]:
     """Return what lines say of the rows of the `chosen` host events (−1: none), whose passes are known.
 
     Nothing where the trace has no lines, and nothing of the optimizer.
@@ -170,20 +170,20 @@ def by_lines(host: HostEvents, places: Place, chosen: Integers, passes: Coded) -
     return [Placement(BY_LINE, columns)]
 
 
-def _words_of_line(line: Line | None, pass_: str) -> dict[str, str | None]:
+def _words_of_line(line: ProgramLine | None, pass_: str) -> dict[str, str | None]:
     """Return what a line says of a row in a pass, by column."""
     if line is None:
         return {}
     words: dict[str, str | None] = {SUFFIX: f"generated:{line.number}"} if line.number else {}
     if not line.served:
         return words
-    parts = [shares.Member(pass_, module, operator, share) for module, operator, share in line.served]
+    parts = [shares.OperatorShare(pass_, module, operator, share) for module, operator, share in line.served]
     main = shares.main(parts)
     place = {"module": main.module, "operator": main.operator, "placed_by": line.evidence}
     return {**words, **place, "serves": shares.text(parts)}
 
 
-def _around(host: HostEvents, places: Place, is_line: Any) -> Integers:
+def _around(host: HostEvents, places: EventPlaces, is_line: Any) -> Integers:
     """For each host event the line that it ran in, an event index, or −1."""
     lines = host.named(is_line)
     found = host.nearest(lines)

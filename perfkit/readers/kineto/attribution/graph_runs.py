@@ -16,7 +16,7 @@ from perfkit.tree.shares import CallSite
 
 
 @dataclass(frozen=True)
-class Run:
+class GraphRun:
     """A run of a graph: the events of its calls, in the order of time."""
 
     graph: int
@@ -54,7 +54,7 @@ def locate(
     starts = np.cumsum([0, *(len(g) for g in graphs)])
     sequences = [np.array([words.get(s.name, -1) for s in g], dtype=np.int64) for g in graphs]
     own = np.full(len(host), -1, np.int64)
-    runs: list[Run] = []
+    runs: list[GraphRun] = []
     for segment, whole in _segments(host, called):
         runs += _placed_runs(segment, code[host.name[segment]], sequences, starts, own, whole)
     often, distinguished = _shared_out(host, sequences, starts, own, runs)
@@ -79,12 +79,12 @@ def _segments(host: HostEvents, called: Booleans) -> list[tuple[Integers, bool]]
 
 def _placed_runs(
     events: Integers, names: Integers, sequences: Sequence[Integers], starts: Integers, own: Integers, whole: bool
-) -> list[Run]:
+) -> list[GraphRun]:
     """Give the events of a segment their call sites; returns the runs of graphs in it.
 
     A `whole` segment is one run of one graph: it fits as a whole, or is aligned.
     """
-    found: list[Run] = []
+    found: list[GraphRun] = []
     at = 0
     longest_first = sorted(range(len(sequences)), key=lambda g: -len(sequences[g]))
     while at < len(events):
@@ -94,7 +94,7 @@ def _placed_runs(
             continue
         length = len(sequences[graph])
         own[events[at : at + length]] = starts[graph] + np.arange(length)
-        found.append(Run(graph, events[at : at + length]))
+        found.append(GraphRun(graph, events[at : at + length]))
         at += length
     if not found and whole and len(events):
         return _aligned(events, names, sequences, starts, own)
@@ -107,7 +107,7 @@ def _begins(names: Integers, at: int, sequence: Integers) -> bool:
 
 def _aligned(
     events: Integers, names: Integers, sequences: Sequence[Integers], starts: Integers, own: Integers
-) -> list[Run]:
+) -> list[GraphRun]:
     """The call sites of a run that no graph fits exactly: of the graph that fits best, those that are certain."""
     best: tuple[int, int, Integers] | None = None
     for graph, sequence in enumerate(sequences):
@@ -121,11 +121,11 @@ def _aligned(
         return []
     _, graph, site = best
     own[events[site >= 0]] = starts[graph] + site[site >= 0]
-    return [Run(graph, events[site >= 0])]
+    return [GraphRun(graph, events[site >= 0])]
 
 
 def _shared_out(
-    host: HostEvents, sequences: Sequence[Integers], starts: Integers, own: Integers, runs: Sequence[Run]
+    host: HostEvents, sequences: Sequence[Integers], starts: Integers, own: Integers, runs: Sequence[GraphRun]
 ) -> tuple[list[int], list[bool]]:
     """Share the runs of a pass out over the graphs that have the same calls, where there is one for each; how often
     each graph runs in one pass at most, and whether all its runs were shared out."""
@@ -134,7 +134,7 @@ def _shared_out(
         alike.setdefault(sequence.tobytes(), []).append(graph)
     often = [0] * len(sequences)
     distinguished: list[list[bool]] = [[] for _ in sequences]
-    by_pass: dict[tuple[bytes, int], list[Run]] = {}
+    by_pass: dict[tuple[bytes, int], list[GraphRun]] = {}
     for run, number in zip(runs, passes_of(host, runs), strict=True):
         if number < 0:
             distinguished[run.graph].append(False)
@@ -152,7 +152,7 @@ def _shared_out(
     return often, [bool(shared) and all(shared) for shared in distinguished]
 
 
-def passes_of(host: HostEvents, runs: Sequence[Run]) -> list[int]:
+def passes_of(host: HostEvents, runs: Sequence[GraphRun]) -> list[int]:
     """Return the outermost range of a pass around each run, by time: on a GPU PyTorch's backward runs in a thread of
     its own. −1: none."""
     ranges = np.flatnonzero(_outermost(host, host.named([n.startswith(PASS) for n in host.names])))

@@ -23,7 +23,7 @@ _LEVEL = re.compile(r"(?:^|\.)([^.()]+)\([^()]*\)::[^.()]*")
 
 
 @dataclass(frozen=True)
-class Modules:
+class EventModules:
     """`names` of modules; for each event the `code` of its module and the `innermost` event that says so, else −1."""
 
     names: list[str]
@@ -31,7 +31,7 @@ class Modules:
     innermost: Integers
 
 
-def find_modules(events: HostEvents) -> Modules:
+def find_modules(events: HostEvents) -> EventModules:
     """The modules of all events by the best source there is."""
     if any(n.startswith(MODULE) for n in events.names):
         return _by_ranges(events)
@@ -40,13 +40,13 @@ def find_modules(events: HostEvents) -> Modules:
     return _by_hierarchy(events)
 
 
-def _by_ranges(events: HostEvents) -> Modules:
+def _by_ranges(events: HostEvents) -> EventModules:
     words = sorted({n.removeprefix(MODULE) for n in events.names if n.startswith(MODULE)})
     code = {MODULE + word: i for i, word in enumerate(words)}
     return _inherited(events, words, np.array([code.get(n, -1) for n in events.names], dtype=np.int32)[events.name])
 
 
-def _by_stack(events: HostEvents) -> Modules:
+def _by_stack(events: HostEvents) -> EventModules:
     """Paths from the nesting of the modules' calls."""
     here = events.named([n.startswith(_STACK) for n in events.names]) & (events.category == PYTHON)
     nearest = events.nearest(here)
@@ -66,7 +66,7 @@ def _by_stack(events: HostEvents) -> Modules:
     return _inherited(events, list(codes), own_code)
 
 
-def _by_hierarchy(events: HostEvents) -> Modules:
+def _by_hierarchy(events: HostEvents) -> EventModules:
     """Paths from the texts at the operators; without any no event has a module."""
     paths = [hierarchy_path(text) for text in events.hierarchies]
     codes = {text: n for n, text in enumerate(dict.fromkeys(p or ROOT for p in paths))}
@@ -79,10 +79,10 @@ def hierarchy_path(text: str) -> str:
     return ".".join(word for word in _LEVEL.findall(text) if word not in ("TOP", "SELF", "UNKNOWN_INSTANCE"))
 
 
-def _inherited(events: HostEvents, names: list[str], own: Integers) -> Modules:
+def _inherited(events: HostEvents, names: list[str], own: Integers) -> EventModules:
     innermost = events.nearest(own >= 0) if len(events) else own
     code = np.where(innermost >= 0, own[np.maximum(innermost, 0)], -1) if len(events) else own
-    return Modules(names, code.astype(np.int32), innermost)
+    return EventModules(names, code.astype(np.int32), innermost)
 
 
 EVALUATE = "autograd::engine::evaluate_function: "

@@ -40,7 +40,7 @@ NONE, BY_RANGE, BY_AUTOGRAD = range(3)
 
 
 @dataclass
-class Place:
+class EventPlaces:
     """For each host event: codes into `pass_names` and `module_names` (−1: unknown), step, and evidence.
 
     `operator` is the index of the event that is the logical operator, or −1; `node` the innermost autograd node around
@@ -58,7 +58,7 @@ class Place:
     wrapper: Booleans
 
 
-def places_of(events: HostEvents, steps: Steps) -> Place:
+def places_of(events: HostEvents, steps: Steps) -> EventPlaces:
     """Work out the place of every host event."""
     node, wrapper = nodes_around(events)
     operator = _logical_operators(events, wrapper)
@@ -72,7 +72,7 @@ def places_of(events: HostEvents, steps: Steps) -> Place:
         column.astype(np.int32, copy=False)
         for column in (_steps_of(events, steps), pass_, module, operator, evidence, node)
     )
-    return Place(step, pass_names, pass_, module_names, module, operator, evidence, node, wrapper)
+    return EventPlaces(step, pass_names, pass_, module_names, module, operator, evidence, node, wrapper)
 
 
 def _steps_of(events: HostEvents, steps: Steps) -> Integers:

@@ -11,13 +11,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from perfkit.readers.kineto.checks import amounts, clock, pairs, steps
-from perfkit.readers.kineto.checks.evidence import Evidence, Expected, Found
+from perfkit.readers.kineto.checks.evidence import CheckOutcome, Evidence, Expected
 from perfkit.readers.unusable import UnusableProfile
 from perfkit.run_folder import TraceCheck
 
 __all__ = ["Evidence", "Expected", "refuse", "run"]
 
-_CHECKS: dict[str, tuple[str, Callable[[Evidence], Found]]] = {
+_CHECKS: dict[str, tuple[str, Callable[[Evidence], CheckOutcome]]] = {
     "times": ("activities have times", amounts.times),
     "launches": ("every launch has its kernel, and every kernel its launch", pairs.launches),
     "clock": ("the clocks of host and GPU agree", clock.clocks),
@@ -34,7 +34,7 @@ def run(evidence: Evidence) -> list[tuple[TraceCheck, str]]:
     return [(_told(name, says, found := check(evidence)), found.hint) for name, (says, check) in _CHECKS.items()]
 
 
-def _told(name: str, says: str, found: Found) -> TraceCheck:
+def _told(name: str, says: str, found: CheckOutcome) -> TraceCheck:
     return TraceCheck(
         name=name,
         says=says,

@@ -16,8 +16,8 @@ from perfkit.readers.kineto.checks.evidence import (
     NS,
     OTHER_PROFILER,
     ROUNDING,
+    CheckOutcome,
     Evidence,
-    Found,
 )
 from perfkit.readers.kineto.decode.events import OPERATOR, in_whole_us
 from perfkit.readers.kineto.measure.collectives import collectives
@@ -27,7 +27,7 @@ _BELOW_RESOLUTION = 0.5  # of operators, and of all events of a trace in whole Â
 _NOISE, _IMPOSSIBLE = 1.1, 1.5  # busy time over timed step: clocks of two measurements differ; and what cannot be
 
 
-def times(e: Evidence) -> Found:
+def times(e: Evidence) -> CheckOutcome:
     """Activities of a GPU have times; without a GPU operators."""
     on_gpu = len(e.device) > 0
     if on_gpu:
@@ -45,10 +45,10 @@ def times(e: Evidence) -> Found:
     short = "last less than the Âµs that the trace counts in: they count with no time"
     said = none > 0 and (on_gpu or not holds)
     words = f"{none} of {of} {what} {short if holds and whole else 'have no time'}" if said else ""
-    return Found(holds=holds, figure=none / of, events=none, of=of, sentence=words, hint=OTHER_PROFILER)
+    return CheckOutcome(holds=holds, figure=none / of, events=none, of=of, sentence=words, hint=OTHER_PROFILER)
 
 
-def parts(e: Evidence) -> Found:
+def parts(e: Evidence) -> CheckOutcome:
     """Busy and idle time add up to the steps; on a GPU by causes, and by the stretches between activities."""
     step_ns, busy_ns = e.facts["step_ns"], e.facts["busy_ns"]
     whole, of = sum(step_ns), len(step_ns)
@@ -59,12 +59,12 @@ def parts(e: Evidence) -> Found:
         stretches = sum(part["ns"] for part in e.facts["idle"])
         worst = max(worst, abs(whole - sum(step["busy_ns"] for step in e.facts["per_step"]) - stretches))
     if worst <= of:
-        return Found(holds=True, figure=float(worst), unit=NS, of=of)
+        return CheckOutcome(holds=True, figure=float(worst), unit=NS, of=of)
     words = f"busy and idle time of {of} steps miss their length by {units.text(float(worst), 'ns')}"
-    return Found(holds=False, figure=float(worst), unit=NS, events=of, of=of, sentence=words, hint=DEFECT)
+    return CheckOutcome(holds=False, figure=float(worst), unit=NS, events=of, of=of, sentence=words, hint=DEFECT)
 
 
-def busy(e: Evidence) -> Found:
+def busy(e: Evidence) -> CheckOutcome:
     """The time in which something runs is no longer than the step; on a GPU than up to the end of what it launched."""
     room = e.steps.end - e.steps.start
     if not room.sum():
@@ -76,10 +76,10 @@ def busy(e: Evidence) -> Found:
     events = int((over > ROUNDING).sum())
     share = float((ran / np.maximum(room, 1)).max())
     if not events:
-        return Found(holds=True, figure=share, of=of)
+        return CheckOutcome(holds=True, figure=share, of=of)
     most = units.text(float(over.max()), "ns")
     words = f"in {events} of {of} steps more time is busy than there is, by up to {most}"
-    return Found(holds=False, figure=share, events=events, of=of, sentence=words, hint=DEFECT)
+    return CheckOutcome(holds=False, figure=share, events=events, of=of, sentence=words, hint=DEFECT)
 
 
 def _launched(e: Evidence, length: Integers) -> tuple[Integers, Integers]:
@@ -98,7 +98,7 @@ def _launched(e: Evidence, length: Integers) -> tuple[Integers, Integers]:
     return ran, room
 
 
-def timed(e: Evidence) -> Found:
+def timed(e: Evidence) -> CheckOutcome:
     """A step without the profiler takes no less than the GPU is busy in one with it.
 
     Collectives are left out: their kernels also last while they wait for other ranks, which profilers delay.
@@ -111,12 +111,12 @@ def timed(e: Evidence) -> Found:
     ran, of = sum(busy_ns) / len(busy_ns), len(busy_ns)
     share = ran / without
     if share <= _NOISE:
-        return Found(holds=True, figure=share, of=of)
+        return CheckOutcome(holds=True, figure=share, of=of)
     words = (
         f"the GPU is busy for {units.text(ran, 'ns')} of a profiled step{beside}, and a step without the profiler "
         f"takes {units.text(without, 'ns')}"
     )
-    return Found(holds=False, figure=share, events=of, of=of, needed=share > _IMPOSSIBLE, sentence=words)
+    return CheckOutcome(holds=False, figure=share, events=of, of=of, needed=share > _IMPOSSIBLE, sentence=words)
 
 
 def _without_collectives(e: Evidence) -> Sequence[int]:

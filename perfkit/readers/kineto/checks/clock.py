@@ -17,7 +17,7 @@ from perfkit import units
 from perfkit.columns import Integers
 from perfkit.numbers import median
 from perfkit.profile_names import waits_for_device
-from perfkit.readers.kineto.checks.evidence import CLOCKS, DOES_NOT_APPLY, NS, Evidence, Found
+from perfkit.readers.kineto.checks.evidence import CLOCKS, DOES_NOT_APPLY, NS, CheckOutcome, Evidence
 from perfkit.readers.kineto.decode.events import RUNTIME, DeviceEvents, HostEvents
 from perfkit.readers.kineto.measure.gpu import LATE
 
@@ -42,7 +42,7 @@ class Skew:
     how: str = ""
 
 
-def clocks(e: Evidence) -> Found:
+def clocks(e: Evidence) -> CheckOutcome:
     """No kernel starts before its launch, nor long after it on an idle GPU, nor ends after a wait for it."""
     found = skew(e.host, e.device, e.launch)
     if found is None:
@@ -52,7 +52,7 @@ def clocks(e: Evidence) -> Found:
     if not found.holds:
         apart, way = units.text(abs(found.ns), "ns"), "behind" if found.ns < 0 else "ahead of"
         words = f"the GPU's clock is {apart} {way} the host's: {found.events} of {found.of} activities {found.how}"
-    return Found(
+    return CheckOutcome(
         holds=found.holds, figure=found.ns, unit=NS, events=found.events, of=found.of,
         needed=found.holds or _far(found, step), sentence=words, hint=CLOCKS,
     )  # fmt: skip

@@ -47,7 +47,7 @@ class Evidence:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class CheckOutcome:
     """The result of a check; the fields are those of `TraceCheck`. `hint` is what to do where it makes the profile
     unusable; the sentence is the end of one, without a full stop."""
 
@@ -61,4 +61,4 @@ class Found:
     hint: str = AGAIN
 
 
-DOES_NOT_APPLY = Found(holds=None, unit="", needed=False)
+DOES_NOT_APPLY = CheckOutcome(holds=None, unit="", needed=False)

@@ -11,7 +11,7 @@ from perfkit import units
 from perfkit.columns import Booleans, Integers
 from perfkit.intervals import Steps
 from perfkit.numbers import among
-from perfkit.readers.kineto.checks.evidence import DOES_NOT_APPLY, LESS_AT_ONCE, Evidence, Found
+from perfkit.readers.kineto.checks.evidence import DOES_NOT_APPLY, LESS_AT_ONCE, CheckOutcome, Evidence
 from perfkit.readers.kineto.decode.events import RUNTIME, DeviceEvents, HostEvents
 
 _KERNEL = re.compile(r"^(cuda|cu|hip)(?!.*HostFunc)(Ext|Module)*(Launch(?!Host)|GraphLaunch)")
@@ -87,18 +87,18 @@ def _activities(count: int) -> str:
     return "1 activity of the GPU was" if count == 1 else f"{count} activities of the GPU were"
 
 
-def launches(e: Evidence) -> Found:
+def launches(e: Evidence) -> CheckOutcome:
     """Every launch has its kernel, and every kernel its launch."""
     before = e.on_gpu.before if e.on_gpu is not None else np.zeros(0, bool)
     found = pairs(e.host, e.device, e.launch, before, e.steps)
     wrong, of = found.lost + found.unlaunched, found.launches + found.activities
     if e.expected and e.expected.on_gpu and not found.activities:
         words = "the run was on a GPU, and the trace holds no work of it"
-        return Found(holds=False, figure=1.0, events=found.lost, of=found.launches, sentence=words)
+        return CheckOutcome(holds=False, figure=1.0, events=found.lost, of=found.launches, sentence=words)
     if not found.launches and not (e.launch >= 0).any():  # of a trace that records no calls
         return replace(DOES_NOT_APPLY, sentence=found.unlaunched_words())
     said = [found.lost_words(), "" if found.too_many_lost else found.unlaunched_words()]
-    return Found(
+    return CheckOutcome(
         holds=not (found.too_many_lost or found.too_few_known), figure=wrong / of, events=wrong, of=of,
         needed=found.too_many_lost or not found.too_few_known, sentence="; ".join(filter(None, said)),
         hint=LESS_AT_ONCE,

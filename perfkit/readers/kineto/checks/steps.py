@@ -8,7 +8,7 @@ from perfkit import units
 from perfkit.columns import Booleans, Integers
 from perfkit.numbers import numbered, unique
 from perfkit.profile_names import PASS, PROFILER_STEP, STEP
-from perfkit.readers.kineto.checks.evidence import CLOCKS, DOES_NOT_APPLY, ROUNDING, Evidence, Found
+from perfkit.readers.kineto.checks.evidence import CLOCKS, DOES_NOT_APPLY, ROUNDING, CheckOutcome, Evidence
 
 _OWN_OUTSIDE = 0.01  # of it, where each step ended with a wait for the GPU
 _AROUND_ALL = f"{PROFILER_STEP}1"  # in a trace that perfkit captured this mark is around all of its own
@@ -17,7 +17,7 @@ _MARKED = (STEP, PROFILER_STEP)
 MARK_STEPS = "Capture it again, and end each step with the profiler's step()."
 
 
-def in_steps(e: Evidence) -> Found:
+def in_steps(e: Evidence) -> CheckOutcome:
     """Check that the steps are there, and that kernels ran in the steps that launched them."""
     missing = _missing(e)
     if missing or not e.steps.marked:
@@ -25,13 +25,13 @@ def in_steps(e: Evidence) -> Found:
     length, of = e.steps.end - e.steps.start, len(e.steps.start)
     empty = int((length <= 0).sum())
     if empty:
-        return Found(
+        return CheckOutcome(
             holds=False, figure=empty / of, events=empty, of=of, sentence=f"{empty} of {of} steps have no time"
         )
-    return _outside(e) if len(e.device) else Found(holds=True, figure=0.0, of=of)
+    return _outside(e) if len(e.device) else CheckOutcome(holds=True, figure=0.0, of=of)
 
 
-def _missing(e: Evidence) -> Found | None:
+def _missing(e: Evidence) -> CheckOutcome | None:
     """Check for missing steps, by what the capture recorded, else by other marks that show them.
 
     A trace that never had steps passes: all of it counts as one.
@@ -42,7 +42,7 @@ def _missing(e: Evidence) -> Found | None:
         return None if found == e.expected.steps else _not_as_recorded(found, e.expected.steps)
     if not own and any(name.startswith(PASS) for name in e.host.names) and set(_profiler_steps(e)) <= {_AROUND_ALL}:
         words = "its steps are missing, and the passes inside them are there"
-        return Found(holds=False, figure=1.0, events=1, of=1, sentence=words, hint=MARK_STEPS)
+        return CheckOutcome(holds=False, figure=1.0, events=1, of=1, sentence=words, hint=MARK_STEPS)
     if e.steps.marked:
         return None
     names = np.array(e.device.names, object)[unique(e.device.marks.name)].tolist()
@@ -50,7 +50,7 @@ def _missing(e: Evidence) -> Found | None:
     if echoed:
         steps = "1 step" if echoed == 1 else f"{echoed} steps"
         words = f"the marks of {steps} are missing on the host, and those on the GPU are there"
-        return Found(holds=False, figure=1.0, events=echoed, of=echoed, sentence=words, hint=MARK_STEPS)
+        return CheckOutcome(holds=False, figure=1.0, events=echoed, of=echoed, sentence=words, hint=MARK_STEPS)
     return None
 
 
@@ -58,12 +58,12 @@ def _profiler_steps(e: Evidence) -> list[str]:
     return [name for name in e.host.names if name.startswith(PROFILER_STEP)]
 
 
-def _not_as_recorded(found: int, recorded: int) -> Found:
+def _not_as_recorded(found: int, recorded: int) -> CheckOutcome:
     off = abs(recorded - found)
     words = f"{off} of the {recorded} recorded steps {'is' if off == 1 else 'are'} missing"
     if found > recorded:
         words = f"it holds {found} steps, and {recorded} were recorded"
-    return Found(holds=False, figure=off / recorded, events=off, of=recorded, sentence=words)
+    return CheckOutcome(holds=False, figure=off / recorded, events=off, of=recorded, sentence=words)
 
 
 def _two_views(e: Evidence, share: float, late: float) -> str:
@@ -83,7 +83,7 @@ def _two_views(e: Evidence, share: float, late: float) -> str:
     )
 
 
-def _outside(e: Evidence) -> Found:
+def _outside(e: Evidence) -> CheckOutcome:
     """Return how much of the GPU's time is outside of the step that launched it."""
     device, steps, activities = e.device, e.steps, len(e.device)
     known = np.flatnonzero(e.launch >= 0)
@@ -93,7 +93,7 @@ def _outside(e: Evidence) -> Found:
     inside = (steps.at(device.start) >= 0) | (steps.at(np.maximum(device.end - 1, device.start)) >= 0)
     if not inside.any() and (e.expected is not None or not of):
         words = f"none of the {activities} activities of the GPU is in a step"
-        return Found(holds=False, figure=1.0, events=activities, of=activities, sentence=words, hint=CLOCKS)
+        return CheckOutcome(holds=False, figure=1.0, events=activities, of=activities, sentence=words, hint=CLOCKS)
     if not of:
         return DOES_NOT_APPLY
     start, end = device.start[known], device.end[known]
@@ -103,19 +103,19 @@ def _outside(e: Evidence) -> Found:
     late = float(time[end > steps.end[step] + ROUNDING].sum() / max(time.sum(), 1.0))
     if e.expected is None:
         # A program that does not wait for the GPU in each step launches ahead: that does not make the trace wrong.
-        return Found(holds=True, figure=share, events=events, of=of, sentence=_two_views(e, share, late))
+        return CheckOutcome(holds=True, figure=share, events=events, of=of, sentence=_two_views(e, share, late))
     without, recorded = len(steps.start) - len(unique(step)), len(steps.start)
     if without:
         words = f"{without} of the {recorded} recorded steps launched nothing on the GPU"
-        return Found(holds=False, figure=share, events=without, of=recorded, sentence=words)
+        return CheckOutcome(holds=False, figure=share, events=without, of=recorded, sentence=words)
     words = f"{events} of {of} activities of the GPU lie outside of the step that launched them" if events else ""
-    return Found(holds=share <= _OWN_OUTSIDE, figure=share, events=events, of=of, sentence=words, hint=CLOCKS)
+    return CheckOutcome(holds=share <= _OWN_OUTSIDE, figure=share, events=events, of=of, sentence=words, hint=CLOCKS)
 
 
 _MOST_WRONG = 0.05  # of the annotations: those at the ends of a capture lack some of their activities
 
 
-def agree(e: Evidence) -> Found:
+def agree(e: Evidence) -> CheckOutcome:
     """They begin and end with an activity of their stream."""
     marks, device, of = e.device.marks, e.device, len(e.device.marks)
     if not of or not len(device):
@@ -128,7 +128,7 @@ def agree(e: Evidence) -> Found:
         wrong[mine] = ~(begin & _known(marks.end[mine], np.sort(device.end[own])))
     events = int(wrong.sum())
     words = f"{events} of {of} annotations of the GPU begin or end where no activity of their stream does"
-    return Found(
+    return CheckOutcome(
         holds=events <= _MOST_WRONG * of, figure=events / of, events=events, of=of, needed=False,
         sentence=words if events else "",
     )  # fmt: skip

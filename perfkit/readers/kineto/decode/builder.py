@@ -44,7 +44,7 @@ class _Numbers(dict[Any, bytes]):
         return np.frombuffer(b"".join(map(self.__getitem__, values)), np.int32)
 
 
-class Table(_Numbers):
+class DistinctValues(_Numbers):
     """Distinct values in the order of their first occurrence; the number of one is its place."""
 
     def _number(self, value: Any) -> int:
@@ -183,7 +183,7 @@ class Memory:
     """Takes the allocations and releases in pieces."""
 
     def __init__(self) -> None:
-        self._columns, self._devices, self._threads = Columns(), Table(), Table()
+        self._columns, self._devices, self._threads = Columns(), DistinctValues(), DistinctValues()
 
     def add(self, events: Sequence[Instant]) -> None:
         """Take over allocations and releases."""

@@ -20,10 +20,10 @@ from perfkit.readers.kineto.decode.arrange import arrange
 from perfkit.readers.kineto.decode.builder import (
     SEPARATOR,
     Columns,
+    DistinctValues,
     Memo,
     Memory,
     Some,
-    Table,
     decoded,
     key_of,
     moved_by,
@@ -54,9 +54,9 @@ from perfkit.readers.kineto.decode.events import (
     RUNTIME,
     DeviceEvents,
     Flows,
+    GpuAnnotations,
     HostEvents,
     LaunchShape,
-    Marks,
     Message,
 )
 from perfkit.readers.kineto.decode.typed import MEMORY, NOTHING, Args, Complete, Event, FlowStart
@@ -73,9 +73,14 @@ class Collector:
 
     def __init__(self, wanted: Callable[[str], bool]) -> None:
         self._wanted = wanted
-        self._names, self._lanes, self._calls = Table(), Table(), Table()
-        self._device_names, self._shapes, self._messages, self._hierarchies = Table(), Table(), Table(), Table()
-        self._stacks = Table()
+        self._names, self._lanes, self._calls = DistinctValues(), DistinctValues(), DistinctValues()
+        self._device_names, self._shapes, self._messages, self._hierarchies = (
+            DistinctValues(),
+            DistinctValues(),
+            DistinctValues(),
+            DistinctValues(),
+        )
+        self._stacks = DistinctValues()
         self._keeps = np.empty(0, bool)  # for each name whether its arguments are kept
         self._host, self._device, self._flows = Columns(), Columns(), Columns()
         self._launches: dict[int, tuple[LaunchShape | None, int]] = {}
@@ -251,7 +256,7 @@ class Collector:
             shapes=list(map(self._launch_shape, self._shapes)),
             message=columns.taken("message", np.int32)[order],
             messages=list(self._messages),
-            marks=Marks(name[marks], number[marks], stream[marks], start[marks], end[marks]),
+            marks=GpuAnnotations(name[marks], number[marks], stream[marks], start[marks], end[marks]),
         )
         for i in np.flatnonzero((device.kind == COPY) & (device.amount < 0)).tolist() if self._launches else ():
             device.amount[i] = self._launches.get(int(device.correlation[i]), (None, -1))[1]

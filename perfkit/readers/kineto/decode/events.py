@@ -142,7 +142,7 @@ def climb(step: Integers) -> Integers:
 
 
 @dataclass
-class Marks:
+class GpuAnnotations:
     """The profiler's own echo of annotations on a GPU: from the first to the last activity of a range on one stream.
 
     `name` is an index into the names of the `DeviceEvents` that hold them.
@@ -158,7 +158,7 @@ class Marks:
         return len(self.start)
 
     @classmethod
-    def none(cls) -> Marks:
+    def none(cls) -> GpuAnnotations:
         """No marks."""
         return cls(*(np.empty(0, np.int64) for _ in range(5)))
 
@@ -204,7 +204,7 @@ class DeviceEvents:
     shapes: list[LaunchShape]
     message: Integers
     messages: list[Message]
-    marks: Marks = field(default_factory=Marks.none)
+    marks: GpuAnnotations = field(default_factory=GpuAnnotations.none)
 
     def __len__(self) -> int:
         return len(self.name)

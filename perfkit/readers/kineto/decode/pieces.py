@@ -243,7 +243,7 @@ _STEP = np.zeros(256, np.int8)
 _STEP[list(b"[{")], _STEP[list(b"]}")] = 1, -1
 
 
-class Marks(NamedTuple):
+class Punctuation(NamedTuple):
     """Commas, brackets and braces outside of strings, as columns: their places in the text, what they are, and how many
     brackets and braces are open after each."""
 
@@ -258,13 +258,13 @@ class Nesting:
     def __init__(self) -> None:
         self._depth, self._inside, self._escaped = 0, False, False
 
-    def follow(self, text: bytes | bytearray, begin: int, end: int) -> Iterator[Marks]:
+    def follow(self, text: bytes | bytearray, begin: int, end: int) -> Iterator[Punctuation]:
         """The marks of `text` from `begin` to `end`, some at a time."""
         for first in range(begin, end, _PART):
             place, byte, depth = self._follow(bytes(text[first : min(first + _PART, end)]))
-            yield Marks(place + first, byte, depth)
+            yield Punctuation(place + first, byte, depth)
 
-    def _follow(self, part: bytes) -> Marks:
+    def _follow(self, part: bytes) -> Punctuation:
         marks = np.frombuffer(part.translate(_MARKS), np.uint8)
         place = np.flatnonzero(marks != 0)  # five times as fast as of the bytes themselves
         byte = marks[place]
@@ -276,7 +276,7 @@ class Nesting:
         if len(place):
             self._depth, self._inside = int(depth[-1]), not outside[-1]
         chosen = outside & (byte != _QUOTE)
-        return Marks(place[chosen], byte[chosen], depth[chosen])
+        return Punctuation(place[chosen], byte[chosen], depth[chosen])
 
     def _unescaped(self, place: Integers, byte: Integers, size: int) -> Integers:
         """Which marks of a part of `size` bytes are neither backslashes nor after one that escapes them."""

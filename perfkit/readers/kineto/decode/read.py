@@ -13,7 +13,7 @@ from perfkit.errors import InputError
 from perfkit.readers.kineto.decode.collect import Collector
 from perfkit.readers.kineto.decode.events import DeviceEvents, HostEvents, MemoryEvents
 from perfkit.readers.kineto.decode.stream import RECORD, read_text
-from perfkit.readers.kineto.decode.typed import About, Counter, decode
+from perfkit.readers.kineto.decode.typed import Counter, DecodingFacts, decode
 
 if TYPE_CHECKING:
     from perfkit.readers.counters import Track
@@ -23,7 +23,7 @@ _DEVICES = 64  # a process id below this is a device's
 
 
 @dataclass(frozen=True)
-class Events:
+class TraceContent:
     """The content of a trace: events of the `host` and of the `device`, allocations, and what else the file says,
     `about`.
 
@@ -34,11 +34,11 @@ class Events:
     host: HostEvents
     device: DeviceEvents
     memory: MemoryEvents
-    about: About
+    about: DecodingFacts
     counters: list[Track] = field(default_factory=list)
 
 
-def read_events(path: Path, wanted: Callable[[str], bool]) -> Events:
+def read_events(path: Path, wanted: Callable[[str], bool]) -> TraceContent:
     """The events of the trace at `path`; `wanted` says by name which operators' arguments are kept.
 
     Raises `InputError` for a file that cannot be read, is damaged or is not a trace.
@@ -48,8 +48,8 @@ def read_events(path: Path, wanted: Callable[[str], bool]) -> Events:
     return events
 
 
-def _read(path: Path, text: Iterable[bytes], wanted: Callable[[str], bool]) -> Events:
-    about = About()
+def _read(path: Path, text: Iterable[bytes], wanted: Callable[[str], bool]) -> TraceContent:
+    about = DecodingFacts()
     collector = Collector(wanted)
     for events in decode(path, about, text):
         collector.add(events)
@@ -62,7 +62,7 @@ def _read(path: Path, text: Iterable[bytes], wanted: Callable[[str], bool]) -> E
     about.first_ns = round(collector.origin_us * 1e3)
     about.origin_ns += about.first_ns
     tracks = counter_tracks(collector.counters, collector.origin_us) if collector.counters else []
-    return Events(host, device, memory, about, tracks)
+    return TraceContent(host, device, memory, about, tracks)
 
 
 def counter_tracks(events: Sequence[Counter], origin_us: float) -> list[Track]:
@@ -87,7 +87,7 @@ def counter_tracks(events: Sequence[Counter], origin_us: float) -> list[Track]:
     )
 
 
-def _foreign(path: Path, about: About) -> InputError:
+def _foreign(path: Path, about: DecodingFacts) -> InputError:
     """The refusal of a list of events in which torch.profiler wrote none."""
     if about.lost == about.events:
         return InputError(f"{path} is JSON, but not a torch.profiler trace: its list holds no events.", RECORD)

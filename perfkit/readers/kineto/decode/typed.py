@@ -177,7 +177,7 @@ _one = msgspec.json.Decoder(_Any, strict=False)
 
 
 @dataclass
-class About:
+class DecodingFacts:
     """Facts found while decoding: how many there were and could not be read, the devices, the trace's record of its
     process group (`distributed`), perfkit's notes of what a program held (`held`), when its first event began, in ns of
     the host's clock and as the file counts (`first_ns`), `remarks` (sentences about the file), `unread` (how many
@@ -206,7 +206,7 @@ class About:
         return [*self.remarks, *lost, *unread]
 
 
-def decode(path: Path, found: About, text: Iterable[bytes]) -> Iterator[list[Event]]:
+def decode(path: Path, found: DecodingFacts, text: Iterable[bytes]) -> Iterator[list[Event]]:
     """The events of the trace at `path`, whose `text` comes in blocks, in lists, and into `found` what else it says.
 
     A list is to be used before the next one is asked for. Raises `InputError` when the file cannot be read, is damaged
@@ -234,7 +234,7 @@ def _base(top: _Top) -> int:
     return base if type(base) is int and 0 <= base < 2**62 else 0
 
 
-def _list(text: memoryview, found: About) -> list[Event]:
+def _list(text: memoryview, found: DecodingFacts) -> list[Event]:
     try:
         events: list[Event] = _events.decode(text)
     except msgspec.ValidationError:
@@ -243,7 +243,7 @@ def _list(text: memoryview, found: About) -> list[Event]:
     return events
 
 
-def _leniently(items: Iterable[msgspec.Raw], found: About, text: memoryview) -> list[Event]:
+def _leniently(items: Iterable[msgspec.Raw], found: DecodingFacts, text: memoryview) -> list[Event]:
     """Decode event by event; those with fields of an unexpected type are counted and left out."""
     str(text, "utf-8")  # other than UTF-8 is damage, also where nobody looks
     events: list[Event] = []

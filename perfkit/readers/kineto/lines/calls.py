@@ -7,7 +7,7 @@ import numpy as np
 from perfkit.columns import Booleans, Integers
 from perfkit.intervals import Steps
 from perfkit.profile_names import GRAPH_RUNS
-from perfkit.readers.kineto.attribution.places import Place
+from perfkit.readers.kineto.attribution.places import EventPlaces
 from perfkit.readers.kineto.decode.events import ANNOTATION, OPERATOR, RUNTIME, HostEvents
 from perfkit.tree.sequences import MOST_CELLS, align
 
@@ -15,7 +15,7 @@ _OPEN = ("Torch-Compiled Region", "CompiledFunction", "ProfilerStep", "AOTDispat
 _FEW_CELLS = MOST_CELLS // 20  # pairs that are compared exactly: well under a second
 
 
-def calls_of(host: HostEvents, places: Place) -> Booleans:
+def calls_of(host: HostEvents, places: EventPlaces) -> Booleans:
     """Which events are calls; autograd's own events, its functions in Python and regions of compiled code are
     transparent."""
     if not len(host):
@@ -43,7 +43,7 @@ def _functions(host: HostEvents, operator: Booleans) -> Booleans:
     return found
 
 
-def sequence(calls: Booleans, host: HostEvents, places: Place, steps: Steps, step: int) -> Integers:
+def sequence(calls: Booleans, host: HostEvents, places: EventPlaces, steps: Steps, step: int) -> Integers:
     """The calls of one step on the thread of the steps, in order."""
     found: Integers = np.flatnonzero(calls & (places.step == step) & (host.lane == steps.lane))
     return found

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from perfkit.columns import Coded, Integers
-from perfkit.readers.kineto.lines.facts import frames_of
 from perfkit.readers.kineto.lines.join import Lined
-from perfkit.readers.kineto.lines.stacks import Frame, is_library
+from perfkit.readers.kineto.lines.line_times import frames_of
+from perfkit.readers.kineto.lines.stacks import SourceFrame, is_library
 
 
 def frames_of_rows(lined: Lined, launched: Integers, sources: Coded | None) -> Integers:
@@ -33,6 +33,6 @@ def frames_of_rows(lined: Lined, launched: Integers, sources: Coded | None) -> I
     return np.where((of_source >= 0) & ~later, of_source, found)
 
 
-def _frame(source: str) -> Frame | None:
+def _frame(source: str) -> SourceFrame | None:
     file, line, function = ["", "", *source.rsplit("|", 2)][-3:]
-    return Frame(file, int(line), function, True) if file and line.isdigit() else None
+    return SourceFrame(file, int(line), function, True) if file and line.isdigit() else None

@@ -14,8 +14,8 @@ from perfkit.columns import Coded, Integers
 from perfkit.errors import InputError
 from perfkit.intervals import Union, stretches
 from perfkit.readers.kineto.attribution.columns import Placed, place
-from perfkit.readers.kineto.decode.read import Events, read_events
-from perfkit.readers.kineto.lines import compiled, facts
+from perfkit.readers.kineto.decode.read import TraceContent, read_events
+from perfkit.readers.kineto.lines import compiled, line_times
 from perfkit.readers.kineto.lines.calling import with_calling
 from perfkit.readers.kineto.lines.join import Lined, Traced, by_other_step, by_own_stacks
 from perfkit.readers.kineto.lines.stacks import stacks_of
@@ -23,10 +23,10 @@ from perfkit.readers.kineto.measure.gpu import at_work
 from perfkit.readers.kineto.measure.stalls import conversions, uploads, waits_of
 
 
-class Lines:
+class TraceLines:
     """The lines of a trace, and how they were found: by its `own` stacks, or by a step of its own, `path`."""
 
-    def __init__(self, events: Events, placed: Placed, path: Path | None) -> None:
+    def __init__(self, events: TraceContent, placed: Placed, path: Path | None) -> None:
         self._events, self._placed = events, placed
         self._bytes: Mapping[int, float] | None = None
         self.problem = ""
@@ -67,7 +67,7 @@ class Lines:
             return
         host, device, placed = self._events.host, self._events.device, self._placed
         of_rows = compiled.frames_of_rows(self._lined, launched, sources)
-        columns["line"] = facts.column(self._lined, of_rows)
+        columns["line"] = line_times.column(self._lined, of_rows)
         idle = None
         if len(device) and placed.on_gpu is not None:
             start, end, _ = stretches(at_work(host, device, placed.launch), placed.on_gpu.steps)
@@ -85,12 +85,12 @@ class Lines:
             "upload": (events[upload], length[events[upload]]),
             "list": (made, ns),
         }
-        found["lines"], found["unknown_lines"] = facts.by_line(
+        found["lines"], found["unknown_lines"] = line_times.by_line(
             host, self._lined, idle, waits, self._bytes, rows, placed.steps.lane
         )
 
 
-def _allocated(events: Events, lined: Lined) -> dict[int, float]:
+def _allocated(events: TraceContent, lined: Lined) -> dict[int, float]:
     """Bytes that each line of a step allocated, by its place in the frames."""
     host, memory = events.host, events.memory
     lanes = {thread: lane for lane, (_, thread) in enumerate(host.lanes)}

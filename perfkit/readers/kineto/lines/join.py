@@ -15,12 +15,12 @@ import numpy as np
 
 from perfkit.columns import Booleans, Integers
 from perfkit.intervals import Steps
-from perfkit.readers.kineto.attribution.places import Place
+from perfkit.readers.kineto.attribution.places import EventPlaces
 from perfkit.readers.kineto.decode.events import OPERATOR, HostEvents
 from perfkit.readers.kineto.lines.calls import calls_of, matched, sequence
-from perfkit.readers.kineto.lines.pieces import Pieces, filled, own_times
+from perfkit.readers.kineto.lines.pieces import LineStretches, filled, own_times
 from perfkit.readers.kineto.lines.recomputed import originals
-from perfkit.readers.kineto.lines.stacks import Frame, Stacks
+from perfkit.readers.kineto.lines.stacks import EventFrames, SourceFrame
 
 
 @dataclass
@@ -28,7 +28,7 @@ class Traced:
     """A trace with what is known of its events' places."""
 
     host: HostEvents
-    places: Place
+    places: EventPlaces
     steps: Steps
     calls: Booleans = field(init=False)
 
@@ -41,14 +41,14 @@ class Lined:
     """The lines of a trace: for each host event the frame whose work it is (`frame`: of a backward operator that of its
     forward one), the frame that called it (`caller`), and the `library` frame in between; −1 for unknown."""
 
-    frames: list[Frame]
+    frames: list[SourceFrame]
     frame: Integers
     caller: Integers
     library: Integers
-    pieces: Pieces
+    pieces: LineStretches
 
 
-def by_own_stacks(trace: Traced, stacks: Stacks) -> Lined:
+def by_own_stacks(trace: Traced, stacks: EventFrames) -> Lined:
     """The lines of a trace that holds its stacks. Its steps' time outside of the user's frames has no line."""
     places = trace.places
     frame = _with_forward(trace, stacks.user, _inside_nodes(places, stacks))
@@ -56,10 +56,10 @@ def by_own_stacks(trace: Traced, stacks: Stacks) -> Lined:
     for step, (start, end) in enumerate(zip(trace.steps.start.tolist(), trace.steps.end.tolist(), strict=True)):
         told = filled(_own_pieces(trace, stacks, step), start, end)
         rows += _cut(trace, told, step)
-    return Lined(stacks.frames, frame, stacks.user, stacks.library, Pieces.of(rows))
+    return Lined(stacks.frames, frame, stacks.user, stacks.library, LineStretches.of(rows))
 
 
-def by_other_step(trace: Traced, other: Traced, stacks: Stacks) -> Lined:
+def by_other_step(trace: Traced, other: Traced, stacks: EventFrames) -> Lined:
     """The lines of a trace by the one step of the `other`, which holds `stacks`."""
     partner = np.full(len(trace.host), -1, np.int64)
     theirs = sequence(trace_calls := other.calls, other.host, other.places, other.steps, 0)
@@ -82,7 +82,7 @@ def by_other_step(trace: Traced, other: Traced, stacks: Stacks) -> Lined:
     caller = np.where(again >= 0, _taken(caller, again), caller)
     library = np.where(again >= 0, _taken(library, again), library)
     frame = _with_forward(trace, caller, inside | ((again >= 0) & (caller >= 0)))
-    of_call = Pieces.of(rows)
+    of_call = LineStretches.of(rows)
     return Lined(stacks.frames, frame, caller, library, of_call)
 
 
@@ -94,7 +94,7 @@ def _names(host: HostEvents, events: Integers) -> list[str]:
     return [host.names[code] for code in host.name[events].tolist()]
 
 
-def _inside_nodes(places: Place, stacks: Stacks) -> Booleans:
+def _inside_nodes(places: EventPlaces, stacks: EventFrames) -> Booleans:
     """Return whether the user's frame of each event is inside the autograd node around it: a hook, a function of its
     own."""
     inside: Booleans = (places.node >= 0) & (stacks.mark > places.node)
@@ -119,7 +119,7 @@ def _key(trace: Traced, event: int) -> tuple[str, int, str]:
     )
 
 
-def _unambiguous(other: Traced, calls: Integers, stacks: Stacks) -> dict[tuple[str, int, str], int]:
+def _unambiguous(other: Traced, calls: Integers, stacks: EventFrames) -> dict[tuple[str, int, str], int]:
     """Return an event of each kind of call, by name and module, where all such have the same line."""
     found: dict[tuple[str, int, str], set[int]] = defaultdict(set)
     example: dict[tuple[str, int, str], int] = {}
@@ -130,7 +130,7 @@ def _unambiguous(other: Traced, calls: Integers, stacks: Stacks) -> dict[tuple[s
     return {key: example[key] for key, lines in found.items() if len(lines) == 1}
 
 
-def _own_pieces(trace: Traced, stacks: Stacks, step: int) -> list[tuple[int, int, int]]:
+def _own_pieces(trace: Traced, stacks: EventFrames, step: int) -> list[tuple[int, int, int]]:
     """Return what lines the step's thread went through, by the stacks of the trace itself: start, end, frame."""
     lane, start, end = trace.steps.lane, int(trace.steps.start[step]), int(trace.steps.end[step])
     chosen = stacks.is_mark if stacks.is_mark.any() else trace.calls & (trace.host.category == OPERATOR)

@@ -12,7 +12,7 @@ from perfkit.readers.kineto.decode.events import HostEvents
 
 
 @dataclass
-class Pieces:
+class LineStretches:
     """Stretches of time that do not overlap, in order: start and end in ns, the `frame` (−1: unknown), and whether an
     operator ran (`working`), else Python between two of them."""
 
@@ -22,7 +22,7 @@ class Pieces:
     working: Booleans
 
     @classmethod
-    def of(cls, rows: list[tuple[int, int, int, bool]]) -> Pieces:
+    def of(cls, rows: list[tuple[int, int, int, bool]]) -> LineStretches:
         """Pieces from rows of their columns."""
         columns = list(zip(*rows, strict=True)) or [(), (), (), ()]
         start, end, frame = (np.array(column, np.int64) for column in columns[:3])

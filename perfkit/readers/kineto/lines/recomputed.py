@@ -13,12 +13,12 @@ import numpy as np
 
 from perfkit.columns import Booleans, Integers
 from perfkit.numbers import unique
-from perfkit.readers.kineto.attribution.places import BY_RANGE, Place
+from perfkit.readers.kineto.attribution.places import BY_RANGE, EventPlaces
 from perfkit.readers.kineto.decode.events import HostEvents
 from perfkit.readers.kineto.lines.calls import matched
 
 
-def originals(host: HostEvents, places: Place, calls: Booleans, lane: int) -> Integers:
+def originals(host: HostEvents, places: EventPlaces, calls: Booleans, lane: int) -> Integers:
     """For each event the call of the forward pass, on the thread of the steps, that it computes once more; −1 for none.
 
     The calls of one autograd node are found as a whole in those of the step. What differs, as where a selective
@@ -40,7 +40,7 @@ def originals(host: HostEvents, places: Place, calls: Booleans, lane: int) -> In
     return found
 
 
-def _as_a_whole(host: HostEvents, places: Place, run: Integers, before: Integers) -> Integers:
+def _as_a_whole(host: HostEvents, places: EventPlaces, run: Integers, before: Integers) -> Integers:
     """The calls `before` that are those of a `run`, one after the other, in the same modules; −1 where there are none.
     Of several places the last: what is alike there has the same lines."""
     names = host.name[run]
@@ -59,7 +59,7 @@ def _as_a_whole(host: HostEvents, places: Place, run: Integers, before: Integers
     return found
 
 
-def _by_module(host: HostEvents, places: Place, left: Integers, before: Integers) -> Integers:
+def _by_module(host: HostEvents, places: EventPlaces, left: Integers, before: Integers) -> Integers:
     """The calls `before` that match what is `left`, in order, of one module each."""
     found = np.full(len(left), -1, np.int64)
     own = np.where(places.evidence[left] == BY_RANGE, places.module[left], -1)

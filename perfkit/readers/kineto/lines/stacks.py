@@ -35,7 +35,7 @@ _PACKAGES = re.compile(
 )
 
 
-class Frame(NamedTuple):
+class SourceFrame(NamedTuple):
     """A line of a file (0: somewhere in its function) and its function. `exact`: the line that ran, else the first line
     of the function, or (`compiled`) the line that calls the compiled code."""
 
@@ -47,21 +47,21 @@ class Frame(NamedTuple):
 
 
 @dataclass
-class Stacks:
+class EventFrames:
     """For each host event the frame of the `user` and the `library` frame inside it, as places in `frames` (−1: none).
 
     `mark` is the host event that says the user's frame, −1 where none does: a range or function, or the operator itself
     whose call stack it is.
     """
 
-    frames: list[Frame]
+    frames: list[SourceFrame]
     user: Integers
     library: Integers
     mark: Integers
     is_mark: Booleans = field(default_factory=lambda: np.empty(0, bool))  # events that are ranges of the user's lines
 
 
-def stacks_of(host: HostEvents) -> Stacks | None:
+def stacks_of(host: HostEvents) -> EventFrames | None:
     """The stacks of a trace; None where it holds none."""
     if not len(host):
         return None
@@ -73,17 +73,17 @@ def stacks_of(host: HostEvents) -> Stacks | None:
     return _by_call_stacks(host)
 
 
-def _own(name: str) -> tuple[Frame, bool] | None:
+def _own(name: str) -> tuple[SourceFrame, bool] | None:
     user = name.startswith(AT)
     found = _FRAME.fullmatch(name.removeprefix(AT).removeprefix(IN)) if user or name.startswith(IN) else None
-    return (Frame(found[1], int(found[2]), found[3], user), user) if found else None
+    return (SourceFrame(found[1], int(found[2]), found[3], user), user) if found else None
 
 
-def _of_torch(name: str) -> tuple[Frame, bool] | None:
+def _of_torch(name: str) -> tuple[SourceFrame, bool] | None:
     found = _FRAME.fullmatch(name)
     if found is None or name.startswith("nn.Module: "):
         return None
-    return Frame(found[1], int(found[2]), found[3], False), not is_library(found[1])
+    return SourceFrame(found[1], int(found[2]), found[3], False), not is_library(found[1])
 
 
 def is_library(path: str) -> bool:
@@ -96,11 +96,11 @@ def is_library(path: str) -> bool:
 
 
 def _by_events(
-    host: HostEvents, frame_of: Callable[[str], tuple[Frame, bool] | None], allowed: Booleans
-) -> Stacks | None:
+    host: HostEvents, frame_of: Callable[[str], tuple[SourceFrame, bool] | None], allowed: Booleans
+) -> EventFrames | None:
     """Stacks by events whose names say a frame, and whether it is the user's."""
-    frames: list[Frame] = []
-    number: dict[Frame, int] = {}
+    frames: list[SourceFrame] = []
+    number: dict[SourceFrame, int] = {}
     of_name = np.full(len(host.names), -1, np.int64)
     users = np.zeros(len(host.names), bool)
     for code, name in enumerate(host.names):
@@ -116,13 +116,13 @@ def _by_events(
     user = np.where(mark >= 0, of_name[host.name[np.maximum(mark, 0)]], -1)
     # Parents stand before their children: of two events around another one the later is the inner one.
     library = np.where(inner > mark, of_name[host.name[np.maximum(inner, 0)]], -1)
-    return Stacks(frames, user, library, mark, is_user)
+    return EventFrames(frames, user, library, mark, is_user)
 
 
-def _by_call_stacks(host: HostEvents) -> Stacks | None:
+def _by_call_stacks(host: HostEvents) -> EventFrames | None:
     """Stacks by the texts at operators; what lies inside one without a text of its own has that of the operator."""
     pairs = [_innermost(text.split(";")) for text in host.stacks]
-    number: dict[Frame, int] = {}
+    number: dict[SourceFrame, int] = {}
     for pair in pairs:
         for frame in pair:
             if frame is not None:
@@ -133,17 +133,17 @@ def _by_call_stacks(host: HostEvents) -> Stacks | None:
     own = np.where(host.stack >= 0, np.arange(len(host)), -1)
     said = host.inherit(own)
     text = np.where(said >= 0, host.stack[np.maximum(said, 0)], -1)
-    return Stacks(list(number), codes[text, 0], codes[text, 1], said, np.zeros(len(host), bool))
+    return EventFrames(list(number), codes[text, 0], codes[text, 1], said, np.zeros(len(host), bool))
 
 
-def _innermost(stack: Sequence[str]) -> tuple[Frame | None, Frame | None]:
+def _innermost(stack: Sequence[str]) -> tuple[SourceFrame | None, SourceFrame | None]:
     """The innermost frame of the user in a stack, the inner one first, and the library's frame inside it."""
-    library: Frame | None = None
+    library: SourceFrame | None = None
     for name in stack:
         found = _FRAME.fullmatch(name.strip())
         if found is None:
             continue
-        frame = Frame(found[1], int(found[2]), found[3], False)
+        frame = SourceFrame(found[1], int(found[2]), found[3], False)
         if not is_library(frame.file):
             return frame, library
         library = library or frame

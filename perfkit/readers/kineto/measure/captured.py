@@ -23,7 +23,7 @@ from perfkit.numbers import numbered
 from perfkit.profile_names import GRAPH, STREAM_WAIT, effect_of_call
 from perfkit.readers.kineto.attribution.columns import of_events, place
 from perfkit.readers.kineto.attribution.gpu_steps import Launches
-from perfkit.readers.kineto.attribution.places import Place
+from perfkit.readers.kineto.attribution.places import EventPlaces
 from perfkit.readers.kineto.decode.events import (
     ANNOTATION,
     COPY,
@@ -37,7 +37,7 @@ from perfkit.readers.kineto.decode.events import (
 from perfkit.readers.kineto.decode.read import read_events
 from perfkit.readers.kineto.measure import foreach
 from perfkit.readers.kineto.measure.calls import KindOfCall
-from perfkit.readers.kineto.measure.rows import Rows, on_device, shapes_of, wanted
+from perfkit.readers.kineto.measure.rows import HostRows, on_device, shapes_of, wanted
 from perfkit.readers.kineto.measure.work import owners
 from perfkit.run_folder import DeclaredKernel
 from perfkit.tree.placement import CAPTURE, Placement
@@ -54,8 +54,8 @@ class Capture:
     nodes, in order, each of a `kind` as activities have it."""
 
     host: HostEvents
-    places: Place
-    rows: Rows
+    places: EventPlaces
+    rows: HostRows
     launches: Integers
     kind: Integers
 
@@ -71,7 +71,7 @@ class Capture:
 
 
 @dataclass(frozen=True)
-class Replayed:
+class ReplayedActivities:
     """For each activity the capture that its replay is of, the launch in it, and the replay (−1 for none)."""
 
     captures: Sequence[Capture]
@@ -186,7 +186,7 @@ def _places(capture: Capture) -> dict[str, Coded]:
 
 def find_replayed(
     host: HostEvents, device: DeviceEvents, launches: Launches, captures: Mapping[int, Capture], costs: CostModel
-) -> Replayed | None:
+) -> ReplayedActivities | None:
     """Which launch of which capture each activity is that a replay ran; None without any.
 
     Operators on long lists of tensors, which profilers leave out, get theirs in `captures` by what replays show.
@@ -199,7 +199,9 @@ def find_replayed(
     of_name = np.array([number_of.get(name, -1) for name in host.names], np.int64)
     around = host.nearest((host.category == ANNOTATION) & host.named(of_name >= 0))
     families = np.array([costs.family(name) for name in device.names], object)
-    found = Replayed([captures[number] for number in numbers], *(np.full(len(device), -1, np.int64) for _ in range(3)))
+    found = ReplayedActivities(
+        [captures[number] for number in numbers], *(np.full(len(device), -1, np.int64) for _ in range(3))
+    )
     completed: set[int] = set()
     order = replayed[np.lexsort((device.start[replayed], launches.call[replayed]))]
     for one in np.split(order, np.flatnonzero(np.diff(launches.call[order])) + 1):

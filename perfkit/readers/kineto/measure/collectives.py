@@ -17,7 +17,7 @@ from perfkit.cost.model import ITEM_BYTES
 from perfkit.readers.collective_names import collective_of, is_collective, spelled, way_of
 from perfkit.readers.kineto.attribution.columns import Placed
 from perfkit.readers.kineto.decode.events import ANNOTATION, DeviceEvents, HostEvents, Message, values_at
-from perfkit.readers.kineto.decode.read import Events
+from perfkit.readers.kineto.decode.read import TraceContent
 from perfkit.readers.kineto.measure.calls import call_of
 
 _PREFIX = "nccl:"
@@ -152,7 +152,7 @@ def message_of_range(host: HostEvents, name: int, call: int) -> Message:
 _LONGEST, _MOST = 200, 1000
 
 
-def about(events: Events, placed: Placed) -> dict[str, Any]:
+def about(events: TraceContent, placed: Placed) -> dict[str, Any]:
     """The facts `origin_ns` (the host's clock at the trace's time 0), `step_names`, and `distributed` where the trace
     names its rank."""
     said = events.about.distributed

@@ -12,10 +12,10 @@ from perfkit.intervals import Steps, Union
 from perfkit.profile_names import CPU_COLLECTIVES
 from perfkit.readers.kineto.decode.events import HostEvents
 from perfkit.readers.kineto.measure.collectives import message_bytes, message_of_range
-from perfkit.readers.kineto.measure.rows import AUTOGRAD, OTHER, PYTHON_CODE, RANK, Rows, costed
+from perfkit.readers.kineto.measure.rows import AUTOGRAD, OTHER, PYTHON_CODE, RANK, HostRows, costed
 
 
-def columns(host: HostEvents, rows: Rows, chosen: Integers) -> dict[str, Any]:
+def columns(host: HostEvents, rows: HostRows, chosen: Integers) -> dict[str, Any]:
     """Columns of the rows on the CPU, the events `chosen`, but for their places."""
     result: dict[str, Any] = {
         "name": Coded(host.names, host.name[chosen]),
@@ -29,7 +29,7 @@ def columns(host: HostEvents, rows: Rows, chosen: Integers) -> dict[str, Any]:
     return result
 
 
-def events_of(host: HostEvents, rows: Rows) -> Integers:
+def events_of(host: HostEvents, rows: HostRows) -> Integers:
     """The events that are rows on the CPU, in the order of the rows."""
     chosen = np.flatnonzero(rows.is_row)
     return chosen[np.argsort(host.start[chosen], kind="stable")]

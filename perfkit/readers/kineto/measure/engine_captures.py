@@ -26,7 +26,15 @@ from perfkit.readers.kineto.attribution.columns import place
 from perfkit.readers.kineto.attribution.gpu_steps import Launches
 from perfkit.readers.kineto.decode.events import ANNOTATION, KERNEL, RUNTIME, DeviceEvents, HostEvents
 from perfkit.readers.kineto.decode.read import read_events
-from perfkit.readers.kineto.measure.captured import BEGIN, END, Capture, Replayed, fits, kind_of, without_passes
+from perfkit.readers.kineto.measure.captured import (
+    BEGIN,
+    END,
+    Capture,
+    ReplayedActivities,
+    fits,
+    kind_of,
+    without_passes,
+)
 from perfkit.readers.kineto.measure.rows import on_device, wanted
 from perfkit.run_folder import DeclaredKernel
 from perfkit.tree.placement import Placement
@@ -46,7 +54,7 @@ class Window(Capture):
     size: int = 0
 
 
-class Served(Replayed):
+class PhaseReplays(ReplayedActivities):
     """Replays whose phase is that of their iteration."""
 
     def placement(self) -> list[Placement]:
@@ -62,7 +70,7 @@ def captures_of(trace: Path) -> list[Path]:
 def find(
     host: HostEvents, device: DeviceEvents, launches: Launches, trace: Path | None, costs: CostModel,
     declared: Mapping[str, DeclaredKernel], matmul_precision: str,
-) -> Replayed | None:  # fmt: skip
+) -> ReplayedActivities | None:  # fmt: skip
     """Return which launch of which capture each activity of a replay is; None where no capture is next to `trace`."""
     replayed = np.flatnonzero(launches.replayed)
     paths = captures_of(trace) if trace is not None and len(replayed) else []
@@ -72,7 +80,7 @@ def find(
     groups = np.split(order, np.flatnonzero(np.diff(launches.call[order])) + 1)
     tokens = _tokens(host, [int(launches.call[one[0]]) for one in groups])
     windows = [window for path in _needed(paths, tokens) for window in _read(path, costs, declared, matmul_precision)]
-    found = Served(windows, *(np.full(len(device), -1, np.int64) for _ in range(3)))
+    found = PhaseReplays(windows, *(np.full(len(device), -1, np.int64) for _ in range(3)))
     last = -1
     for one, wanted_tokens in zip(groups, tokens, strict=True):
         last = at = _chosen(windows, device, one, wanted_tokens, last, costs)

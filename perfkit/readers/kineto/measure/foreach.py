@@ -22,10 +22,10 @@ import numpy as np
 from perfkit.columns import Integers
 from perfkit.cost import Argument, Call, CostModel, TensorSpec
 from perfkit.numbers import unique
-from perfkit.readers.kineto.attribution.places import Place
+from perfkit.readers.kineto.attribution.places import EventPlaces
 from perfkit.readers.kineto.decode.events import KERNEL, DeviceEvents, HostEvents
 from perfkit.readers.kineto.measure.calls import REAL, KindOfCall, call_of, describe
-from perfkit.readers.kineto.measure.rows import Rows
+from perfkit.readers.kineto.measure.rows import HostRows
 
 _CHUNK = 65536
 _ON_CHUNKS = "multi_tensor_apply"  # others have a block a tensor: what adds up the parts of a norm
@@ -38,7 +38,7 @@ Specs = tuple[TensorSpec, ...]
 
 
 def complete(
-    host: HostEvents, device: DeviceEvents, places: Place, rows: Rows, launch: Integers, costs: CostModel,
+    host: HostEvents, device: DeviceEvents, places: EventPlaces, rows: HostRows, launch: Integers, costs: CostModel,
     rank: tuple[int, int] = (0, 1),
 ) -> None:  # fmt: skip
     """Give operators with unrecorded lists the shapes and cost of the parameters, where the launches prove it; `rank`
@@ -69,7 +69,7 @@ def complete(
 
 
 def complete_recorded(
-    host: HostEvents, places: Place, rows: Rows, costs: CostModel, groups: Sequence[Sequence[TensorSpec]]
+    host: HostEvents, places: EventPlaces, rows: HostRows, costs: CostModel, groups: Sequence[Sequence[TensorSpec]]
 ) -> None:
     """Give fused optimizers with unrecorded lists the shapes and cost of `groups`, where a step calls one for each.
 

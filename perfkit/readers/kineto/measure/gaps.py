@@ -16,15 +16,15 @@ from perfkit.columns import Integers
 from perfkit.intervals import Steps, Union
 from perfkit.numbers import unique
 from perfkit.profile_names import MODULE, PREFIX, PROFILER_STEP
-from perfkit.readers.kineto.attribution.places import Place
+from perfkit.readers.kineto.attribution.places import EventPlaces
 from perfkit.readers.kineto.decode.arrange import without_children
 from perfkit.readers.kineto.decode.events import HostEvents
 from perfkit.readers.kineto.measure import cpu
-from perfkit.readers.kineto.measure.rows import CAUSES, OTHER, PROFILER, RANK, WORK, Rows
+from perfkit.readers.kineto.measure.rows import CAUSES, OTHER, PROFILER, RANK, WORK, HostRows
 
 
 @dataclass(frozen=True)
-class Accounting:
+class StepGaps:
     """Per step in ns: wall time and what rows cover of it; and over all steps the gaps by cause and pass.
 
     `events` are those inside the steps on their thread, `recorded` those whose recording lengthened gaps; `held_by` the
@@ -50,7 +50,9 @@ class Accounting:
         } | {name: found for name in ("held_by", "long_gaps") if (found := getattr(self, name))}
 
 
-def account(events: HostEvents, steps: Steps, place: Place, rows: Rows, event_cost_ns: float | None) -> Accounting:
+def account(
+    events: HostEvents, steps: Steps, place: EventPlaces, rows: HostRows, event_cost_ns: float | None
+) -> StepGaps:
     """Account for every step of a trace without GPU work.
 
     `event_cost_ns`: what recording one event costs (None: no estimate of that).
@@ -85,7 +87,7 @@ def account(events: HostEvents, steps: Steps, place: Place, rows: Rows, event_co
     count = int(np.count_nonzero(mine))
     gaps = with_profiler(gaps, count * (event_cost_ns or 0.0), (CAUSES[RANK],))
     gaps.sort(key=lambda g: -g["ns"])
-    return Accounting(step_ns.tolist(), (step_ns - gap_of_step).tolist(), gaps, count, count)
+    return StepGaps(step_ns.tolist(), (step_ns - gap_of_step).tolist(), gaps, count, count)
 
 
 def _uncovered(cover: Union, start: Integers, end: Integers) -> Integers:

@@ -18,13 +18,13 @@ from perfkit.numbers import numbered
 from perfkit.readers.kineto.attribution.call_sites import Located
 from perfkit.readers.kineto.decode.events import DeviceEvents, HostEvents
 from perfkit.readers.kineto.measure.calls import KindOfCall
-from perfkit.readers.kineto.measure.captured import Replayed
-from perfkit.readers.kineto.measure.rows import Rows, is_generated
+from perfkit.readers.kineto.measure.captured import ReplayedActivities
+from perfkit.readers.kineto.measure.rows import HostRows, is_generated
 from perfkit.run_folder import DeclaredKernel
 from perfkit.tree.shares import Work
 
 
-def complete(host: HostEvents, rows: Rows, located: Located, declared: Mapping[str, DeclaredKernel]) -> None:
+def complete(host: HostEvents, rows: HostRows, located: Located, declared: Mapping[str, DeclaredKernel]) -> None:
     """Give generated kernels the work of their call where their names alone do not show it, in place."""
     unknown = host.named([is_generated(name) and name not in declared for name in host.names]) & (rows.kind >= 0)
     known: dict[tuple[int, int], int] = {}
@@ -40,13 +40,13 @@ def complete(host: HostEvents, rows: Rows, located: Located, declared: Mapping[s
 
 
 def with_replays(
-    rows: Rows,
+    rows: HostRows,
     device: DeviceEvents,
     replayed: Booleans,
     located: Located | None,
     declared: Mapping[str, DeclaredKernel],
-    captured: Replayed | None = None,
-) -> tuple[Rows, Integers]:
+    captured: ReplayedActivities | None = None,
+) -> tuple[HostRows, Integers]:
     """The `rows` with one more for each call in a replay whose work is known; and the row that does the work of each
     activity of a replay, −1 for none."""
     owner = np.full(len(device), -1, np.int64)

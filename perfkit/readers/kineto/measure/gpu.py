@@ -13,7 +13,7 @@ from perfkit.numbers import first_rows, numbered
 from perfkit.readers.kineto.attribution.gpu_steps import Launches, queues
 from perfkit.readers.kineto.decode.events import KINDS, DeviceEvents, HostEvents, Message, in_whole_us
 from perfkit.readers.kineto.measure.collectives import columns_of, described
-from perfkit.readers.kineto.measure.rows import Rows
+from perfkit.readers.kineto.measure.rows import HostRows
 from perfkit.readers.kineto.measure.work import work_columns
 from perfkit.readers.launch_order import launch_order
 
@@ -21,7 +21,7 @@ from perfkit.readers.launch_order import launch_order
 def columns(
     host: HostEvents,
     device: DeviceEvents,
-    rows: Rows,
+    rows: HostRows,
     launches: Launches,
     owner: Integers,
     messages: Sequence[tuple[Message, Integers]],

@@ -19,9 +19,9 @@ from perfkit.intervals import Steps, Union, stretches
 from perfkit.numbers import unique
 from perfkit.profile_names import LOADER
 from perfkit.readers.kineto.attribution.gpu_steps import GpuSteps
-from perfkit.readers.kineto.attribution.places import Place
+from perfkit.readers.kineto.attribution.places import EventPlaces
 from perfkit.readers.kineto.decode.events import ANNOTATION, OPERATOR, DeviceEvents, HostEvents
-from perfkit.readers.kineto.measure.gaps import Accounting, by_cause, long_gaps, with_profiler
+from perfkit.readers.kineto.measure.gaps import StepGaps, by_cause, long_gaps, with_profiler
 from perfkit.readers.kineto.measure.gpu import at_work
 from perfkit.readers.kineto.measure.rows import (
     AUTOGRAD,
@@ -38,9 +38,9 @@ from perfkit.readers.kineto.measure.rows import (
     QUEUED,
     RANK,
     STREAM_WAIT,
-    Rows,
+    HostRows,
 )
-from perfkit.readers.kineto.measure.threads import Held, Spans, Threads
+from perfkit.readers.kineto.measure.threads import Blockers, Spans, TraceThreads
 
 LONG_CALL_NS = 1e6  # an operator that knows its kernel launches within tens of µs
 _HELD = 5  # operators that are listed
@@ -81,11 +81,11 @@ def account(
     device: DeviceEvents,
     steps: Steps,
     on_gpu: GpuSteps,
-    place: Place,
-    rows: Rows,
+    place: EventPlaces,
+    rows: HostRows,
     launch: Integers,
     event_cost_ns: float | None,
-) -> Accounting:
+) -> StepGaps:
     """Account for every step of a trace with GPU work: busy is the union of all activities, a gap is idle time, and
     what the GPU did for work that was launched before the capture, whether the trace holds it or lacks it.
 
@@ -111,7 +111,7 @@ def account(
     events = int(np.count_nonzero((place.step >= 0) & (host.lane == steps.lane)))
     held_by = _held_by(host, found, launch, len(step_ns))
     longest = long_gaps(host, found.stretch, found.cause, found.ns, found.event, float(step_ns.sum()))
-    return Accounting(step_ns.tolist(), busy.tolist(), gaps, events, recorded, held_by, longest)
+    return StepGaps(step_ns.tolist(), busy.tolist(), gaps, events, recorded, held_by, longest)
 
 
 def _held_by(host: HostEvents, found: _Pieces, launch: Integers, steps: int) -> list[dict[str, Any]]:
@@ -156,7 +156,8 @@ def _launches(host: HostEvents, launch: Integers) -> Integers:
 
 
 def _pieces(
-    host: HostEvents, device: DeviceEvents, steps: Steps, spans: Steps, place: Place, rows: Rows, launch: Integers,
+    host: HostEvents, device: DeviceEvents, steps: Steps, spans: Steps, place: EventPlaces, rows: HostRows,
+    launch: Integers,
     cover: Union,
 ) -> _Pieces:  # fmt: skip
     found = _ended(host, device, steps, launch, *stretches(cover, spans))
@@ -169,7 +170,7 @@ def _pieces(
     ]
     late = np.flatnonzero((found.lane >= 0) & ~waited & (found.issued > found.start))
     if len(late):
-        threads = Threads(host, place, steps, Spans(found.start[late], found.issued[late]))
+        threads = TraceThreads(host, place, steps, Spans(found.start[late], found.issued[late]))
         causes = _causes(host, rows)
         for lane in unique(found.lane[late]).tolist():
             pieces.append(_of_host(host, threads.holding_up(lane), causes, found, late[found.lane[late] == lane]))
@@ -217,7 +218,7 @@ def _whole(found: _Stretches, chosen: Booleans, since: Integers, cause: Integers
     return _Pieces(at, cause[at], (found.end - since)[at], found.call[at], np.zeros(len(at), np.int64))
 
 
-def _causes(host: HostEvents, rows: Rows) -> Integers:
+def _causes(host: HostEvents, rows: HostRows) -> Integers:
     """The cause of each host event's own time; whatever happens in a data loader is loading."""
     causes = rows.cause.copy()
     loading = (host.category == ANNOTATION) & host.named([n.startswith(LOADER) for n in host.names])
@@ -225,7 +226,7 @@ def _causes(host: HostEvents, rows: Rows) -> Integers:
     return causes
 
 
-def _of_host(host: HostEvents, held: Held, causes: Integers, found: _Stretches, late: Integers) -> _Pieces:
+def _of_host(host: HostEvents, held: Blockers, causes: Integers, found: _Stretches, late: Integers) -> _Pieces:
     """The pieces of the stretches `late` until their launching calls had returned."""
     start, issued = found.start[late], found.issued[late]
     which, at = _cut(held.moments, start, issued)

@@ -17,7 +17,7 @@ from perfkit.profile_names import LOADER
 from perfkit.readers.kineto.attribution.call_sites import find_call_sites, sources_of
 from perfkit.readers.kineto.attribution.columns import Placed, of_activities, of_operators
 from perfkit.readers.kineto.attribution.gpu_steps import GpuSteps, Launches
-from perfkit.readers.kineto.decode.read import Events
+from perfkit.readers.kineto.decode.read import TraceContent
 from perfkit.readers.kineto.measure import (
     captured,
     cpu,
@@ -26,13 +26,13 @@ from perfkit.readers.kineto.measure import (
     gaps,
     generated,
     gpu,
-    gpu_facts,
+    gpu_time,
     idle,
     stalls,
 )
 from perfkit.readers.kineto.measure.collectives import about, messages_of, only_group
 from perfkit.readers.kineto.measure.cpu import events_of
-from perfkit.readers.kineto.measure.gaps import Accounting
+from perfkit.readers.kineto.measure.gaps import StepGaps
 from perfkit.readers.kineto.measure.own import with_registered
 from perfkit.readers.kineto.measure.rows import launching_only, on_device
 from perfkit.readers.kineto.measure.settle import choose
@@ -41,7 +41,7 @@ from perfkit.tree.shares import CallSite
 
 
 @dataclass(frozen=True)
-class Known:
+class TraceContext:
     """Knowledge besides the trace: costs of operators, the work of generated kernels by their name in the trace,
     the precision of products, what recording one event costs in ns (None: no estimate), the calls of compiled graphs,
     what each group of the optimizer steps, and traces of the captures of CUDA graphs by the number in their range."""
@@ -62,7 +62,7 @@ class Known:
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredTrace:
     """Columns of the table but for those that `perfkit.readers.finish` adds, facts, what could not be placed, the host
     event that each row is or was launched by (−1: unknown), how many activities of replays the captures of their
     graphs show, and the line of the model of each row of compiled code, as `file|line|function`."""
@@ -75,14 +75,14 @@ class Measured:
     sources: Coded | None = None
 
 
-def measure(events: Events, placed: Placed, known: Known) -> Measured:
+def measure(events: TraceContent, placed: Placed, known: TraceContext) -> MeasuredTrace:
     """Measure `events`: by activities of a GPU where there are any, else by operators on the CPU."""
     if placed.launches is None or placed.on_gpu is None:
         return _operators(events, placed, known)
     return _activities(events, placed, placed.launches, placed.on_gpu, known)
 
 
-def _operators(events: Events, placed: Placed, known: Known) -> Measured:
+def _operators(events: TraceContent, placed: Placed, known: TraceContext) -> MeasuredTrace:
     """Rows and facts of a trace without a GPU."""
     host, places, unplaced = events.host, placed.places, list[str]()
     rows = choose(host, places.wrapper, known.costs, known.declared, known.matmul_precision)
@@ -95,10 +95,10 @@ def _operators(events: Events, placed: Placed, known: Known) -> Measured:
     accounting = gaps.account(host, placed.steps, places, rows, known.event_cost_ns)
     facts = _facts(events, placed, known, accounting)
     facts |= cpu.facts(host, placed.steps, only_group(facts))
-    return Measured(columns, facts, unplaced, chosen, sources=sources_of(located, chosen) if located else None)
+    return MeasuredTrace(columns, facts, unplaced, chosen, sources=sources_of(located, chosen) if located else None)
 
 
-def _rank(events: Events) -> tuple[int, int]:
+def _rank(events: TraceContent) -> tuple[int, int]:
     """The rank of a trace, and the number of ranks; of one process alone 0 of 1."""
     rank, ranks = (events.about.distributed.get(name) for name in ("rank", "world_size"))
     if isinstance(rank, int) and isinstance(ranks, int) and 0 <= rank < ranks:
@@ -106,7 +106,9 @@ def _rank(events: Events) -> tuple[int, int]:
     return 0, 1
 
 
-def _activities(events: Events, placed: Placed, launches: Launches, on_gpu: GpuSteps, known: Known) -> Measured:
+def _activities(
+    events: TraceContent, placed: Placed, launches: Launches, on_gpu: GpuSteps, known: TraceContext
+) -> MeasuredTrace:
     """Rows and facts of a trace with work on a GPU."""
     host, device, places, steps, unplaced = events.host, events.device, placed.places, placed.steps, list[str]()
     rows = on_device(host, places.wrapper, known.costs, known.declared, known.matmul_precision)
@@ -131,7 +133,7 @@ def _activities(events: Events, placed: Placed, launches: Launches, on_gpu: GpuS
     rows = launching_only(rows)
     accounting = idle.account(host, device, steps, on_gpu, places, rows, launches.call, known.event_cost_ns)
     facts = _facts(events, placed, known, accounting, launches.call)
-    facts |= gpu_facts.facts(host, device, steps, on_gpu, facts["gaps"], launches, messages, events.about.devices)
+    facts |= gpu_time.facts(host, device, steps, on_gpu, facts["gaps"], launches, messages, events.about.devices)
     if launches.replayed.any():
         facts["replays"] = {
             "launches": len(unique(launches.call[launches.replayed])),
@@ -139,10 +141,10 @@ def _activities(events: Events, placed: Placed, launches: Launches, on_gpu: GpuS
         }
     captures_show = int(replays.placed.sum()) if replays is not None else 0
     sources = sources_of(located, launches.around) if located else None
-    return Measured(columns, facts, unplaced, launches.around, captures_show, sources)
+    return MeasuredTrace(columns, facts, unplaced, launches.around, captures_show, sources)
 
 
-def _replays(events: Events, launches: Launches, known: Known) -> captured.Replayed | None:
+def _replays(events: TraceContent, launches: Launches, known: TraceContext) -> captured.ReplayedActivities | None:
     """Return what captures of CUDA graphs say of each activity of a replay: perfkit's captures, else an engine's."""
     host, device, costs, declared = events.host, events.device, known.costs, known.declared
     captures = captured.read_captures(known.captures, costs, declared, known.matmul_precision)
@@ -152,7 +154,7 @@ def _replays(events: Events, launches: Launches, known: Known) -> captured.Repla
 
 
 def _facts(
-    events: Events, placed: Placed, known: Known, accounting: Accounting, launch: Integers | None = None
+    events: TraceContent, placed: Placed, known: TraceContext, accounting: StepGaps, launch: Integers | None = None
 ) -> dict[str, Any]:
     """The facts of every trace; `launch` is the host event that launched each activity."""
     host, device = events.host, events.device

@@ -16,12 +16,12 @@ from perfkit.readers.kineto.decode.events import KERNEL, OPERATOR, DeviceEvents,
 from perfkit.readers.kineto.measure.calls import KindOfCall, call_of, describe
 
 if TYPE_CHECKING:
-    from perfkit.readers.kineto.measure.rows import Rows
+    from perfkit.readers.kineto.measure.rows import HostRows
 
 
 def with_registered(
-    rows: Rows, owner: Integers, host: HostEvents, device: DeviceEvents, launches: Launches, costs: CostModel
-) -> tuple[Rows, Integers]:
+    rows: HostRows, owner: Integers, host: HostEvents, device: DeviceEvents, launches: Launches, costs: CostModel
+) -> tuple[HostRows, Integers]:
     """The `rows` with one more for each launch of a kernel with a registered cost, and `owner` that leads to them.
 
     The operator around it keeps its cost for its other kernels. The function gets the operator's arguments, where a
@@ -46,7 +46,7 @@ def with_registered(
     return replace(rows, kinds=[*rows.kinds, *kinds], kind=kind), made
 
 
-def claim(events: HostEvents, rows: Rows, costs: CostModel) -> None:
+def claim(events: HostEvents, rows: HostRows, costs: CostModel) -> None:
     """Let operators with a registered cost have the work of all operators inside them, in place: none counts twice."""
     known = np.array([*(kind.cost is not None for kind in rows.kinds), False], dtype=bool)
     claims = (events.category == OPERATOR) & known[rows.kind]

@@ -55,7 +55,7 @@ _ENGINE = "run_backward"  # the Python function that runs autograd's engine
 
 
 @dataclass
-class Rows:
+class HostRows:
     """For each host event: whether it is a row, its cause otherwise (`CAUSES`), the time and kind of call of rows.
 
     `kind` indexes `kinds`, −1 for events that do no work. The cause of a row, and of a helper whose time is in
@@ -75,7 +75,7 @@ def on_device(
     costs: CostModel,
     declared: Mapping[str, DeclaredKernel],
     matmul_precision: str,
-) -> Rows:
+) -> HostRows:
     """The kinds of calls of working operators, each for itself: where a GPU does the work its kernels are the rows."""
     cause = classify(events, wrapper, costs, declared)
     working = np.flatnonzero(cause == WORK)
@@ -83,7 +83,7 @@ def on_device(
     kind = np.full(len(events), -1, np.int32)
     kind[working] = codes
     completed.complete(events, kind, kinds, costs)
-    rows = Rows(cause == WORK, cause, events.self_ns.copy(), kinds, kind)
+    rows = HostRows(cause == WORK, cause, events.self_ns.copy(), kinds, kind)
     if costs.own:
         own.claim(events, rows, costs)
     return rows
@@ -101,10 +101,10 @@ def wanted(costs: CostModel, declared: Mapping[str, DeclaredKernel]) -> Callable
     )
 
 
-def launching_only(rows: Rows) -> Rows:
+def launching_only(rows: HostRows) -> HostRows:
     """The same events where a GPU does the work: operators only launch, so their time is dispatch."""
     cause = np.where(rows.cause == WORK, DISPATCH, rows.cause)
-    return Rows(np.zeros_like(rows.is_row), cause, rows.time_ns, rows.kinds, rows.kind)
+    return HostRows(np.zeros_like(rows.is_row), cause, rows.time_ns, rows.kinds, rows.kind)
 
 
 def classify(
@@ -205,7 +205,7 @@ def _kind_of_call(
     return KindOfCall(words or None, costs.cost(call), costs.parts(call))
 
 
-def costed(rows: Rows, chosen: Integers) -> dict[str, Any]:
+def costed(rows: HostRows, chosen: Integers) -> dict[str, Any]:
     """Shapes, FLOP and bytes of the host events `chosen`; absent where the kind of call has no cost."""
     kinds = rows.kinds
     code = values_at(rows.kind, chosen)
@@ -222,7 +222,7 @@ def costed(rows: Rows, chosen: Integers) -> dict[str, Any]:
     return result
 
 
-def shapes_of(rows: Rows, code: Integers) -> Coded:
+def shapes_of(rows: HostRows, code: Integers) -> Coded:
     """Shapes and dtypes of kinds of calls as text; `code` indexes `rows.kinds`, −1 for none."""
     of_kind = Coded.of([k.shapes for k in rows.kinds])
     return Coded(of_kind.words, np.append(of_kind.code, np.int32(-1))[code])

@@ -28,7 +28,7 @@ from perfkit.numbers import numbered
 from perfkit.profile_names import GENERATED_BACKWARD, GRAPH_RUNS, PRIMS, THUNDER, THUNDER_OUTPUT
 from perfkit.readers.kineto.decode.events import OPERATOR, HostEvents
 from perfkit.readers.kineto.measure.calls import KindOfCall
-from perfkit.readers.kineto.measure.rows import DISPATCH, PYTHON_CODE, WORK, Rows, fake, kinds_of_calls, on_device
+from perfkit.readers.kineto.measure.rows import DISPATCH, PYTHON_CODE, WORK, HostRows, fake, kinds_of_calls, on_device
 from perfkit.run_folder import DeclaredKernel
 
 # Share of an operator's own time: dispatch takes a few µs, and a thread that is put aside may make one call of it long.
@@ -41,7 +41,7 @@ def choose(
     costs: CostModel,
     declared: Mapping[str, DeclaredKernel],
     matmul_precision: str,
-) -> Rows:
+) -> HostRows:
     """Decide about every host event of a trace without a GPU."""
     rows = on_device(events, wrapper, costs, declared, matmul_precision)
     left = [name.startswith("aten::") and costs.kind(name) == "dispatch" for name in events.names]
@@ -60,7 +60,7 @@ def choose(
     return rows
 
 
-def _add_opaque(rows: Rows, events: HostEvents, costs: CostModel) -> None:
+def _add_opaque(rows: HostRows, events: HostEvents, costs: CostModel) -> None:
     """Make rows of functions without a namespace, of which nothing else is known, that compute by themselves."""
     graphs = [name.startswith(GRAPH_RUNS) for name in events.names]
     unknown = ["::" not in name and not _only_calls(name) and costs.kind(name) == "work" for name in events.names]
@@ -91,7 +91,7 @@ def _shortest(ns: Integers, alike: Integers) -> tuple[Integers, Integers]:
 class Settling:
     """The decision about all operators of a trace: `rows` are changed in place, inner operators first."""
 
-    rows: Rows
+    rows: HostRows
     events: HostEvents
     costs: CostModel
     composites: Booleans  # operators that leave their work to others, as far as the cost model knows

@@ -14,7 +14,7 @@ from perfkit.columns import Booleans, Integers
 from perfkit.intervals import Steps
 from perfkit.numbers import unique
 from perfkit.profile_names import blocks_host
-from perfkit.readers.kineto.attribution.places import Place
+from perfkit.readers.kineto.attribution.places import EventPlaces
 from perfkit.readers.kineto.decode.events import OPERATOR, RUNTIME, DeviceEvents, HostEvents
 from perfkit.readers.kineto.measure.gpu import at_work
 
@@ -28,7 +28,7 @@ def facts(
     host: HostEvents,
     device: DeviceEvents,
     steps: Steps,
-    places: Place,
+    places: EventPlaces,
     launch: Integers | None,
     waits: Callable[[str], bool],
 ) -> dict[str, Any]:
@@ -49,7 +49,7 @@ def waits_of(
     host: HostEvents,
     device: DeviceEvents,
     steps: Steps,
-    places: Place,
+    places: EventPlaces,
     launch: Integers | None,
     waits: Callable[[str], bool],
 ) -> tuple[Integers, Integers | None]:
@@ -77,7 +77,7 @@ def _within(host: HostEvents, chosen: Booleans) -> Booleans:
 
 
 def _device_waits(
-    host: HostEvents, device: DeviceEvents, steps: Steps, places: Place, inside: Booleans, launch: Integers
+    host: HostEvents, device: DeviceEvents, steps: Steps, places: EventPlaces, inside: Booleans, launch: Integers
 ) -> tuple[Integers, Integers]:
     """The blocking calls of the steps' own thread, and how long the GPU idles for each.
 
@@ -106,7 +106,7 @@ def _next_call(host: HostEvents, steps: Steps, calls: Integers) -> Integers:
     return np.where(found >= 0, steps.at(found), -1)
 
 
-def uploads(host: HostEvents, device: DeviceEvents, places: Place, launch: Integers | None) -> dict[int, str]:
+def uploads(host: HostEvents, device: DeviceEvents, places: EventPlaces, launch: Integers | None) -> dict[int, str]:
     """The copies to the device by the operators, host events, that made them."""
     if launch is None or not len(device):
         return {}
@@ -117,7 +117,7 @@ def uploads(host: HostEvents, device: DeviceEvents, places: Place, launch: Integ
 
 
 def _summed(
-    host: HostEvents, places: Place, waits: Integers, idle: Integers | None, uploads: dict[int, str]
+    host: HostEvents, places: EventPlaces, waits: Integers, idle: Integers | None, uploads: dict[int, str]
 ) -> list[dict[str, Any]]:
     """Waits by operator, module and the copy to the device that they wait for ("" for a value that comes from it), the
     longest first; `idle_ns` is None where no GPU is in the trace."""
@@ -132,7 +132,7 @@ def _summed(
     )
 
 
-def _modules(places: Place, events: Integers) -> list[str]:
+def _modules(places: EventPlaces, events: Integers) -> list[str]:
     return [places.module_names[m] if m >= 0 else "" for m in places.module[events].tolist()]
 
 
@@ -159,7 +159,7 @@ def _grouped(
     return sorted(groups.values(), key=lambda e: (-e["ns"], e["operator"], e["module"], e["copy"]))[:_MOST]
 
 
-def _lists(host: HostEvents, places: Place, inside: Booleans) -> list[dict[str, Any]]:
+def _lists(host: HostEvents, places: EventPlaces, inside: Booleans) -> list[dict[str, Any]]:
     """Tensors made of Python lists (`torch.tensor(values)`), by module.
 
     They show as siblings `empty`, then no operator while the values are copied one by one, `to`, `lift_fresh`. Before

@@ -15,7 +15,7 @@ import numpy as np
 from perfkit.columns import Booleans, Integers
 from perfkit.intervals import Steps, Union
 from perfkit.profile_names import CPU_COLLECTIVES
-from perfkit.readers.kineto.attribution.places import Place
+from perfkit.readers.kineto.attribution.places import EventPlaces
 from perfkit.readers.kineto.decode.events import OPERATOR, OVERHEAD, RUNTIME, HostEvents
 from perfkit.readers.kineto.measure.rows import PROFILERS_OWN
 
@@ -38,7 +38,7 @@ class Spans:
 
 
 @dataclass
-class Held:
+class Blockers:
     """Which thread held up a launch: from each of `moments` to the next `lane`, in its innermost `event` (−1: none).
 
     `open`: an operator or CUDA call was open there. `between`: the last autograd node before, where the engine was
@@ -56,28 +56,28 @@ class Held:
     seen: Booleans
 
 
-class Threads:
+class TraceThreads:
     """The threads of a trace, as they are of interest at some times, `asked`."""
 
-    def __init__(self, host: HostEvents, place: Place, steps: Steps, asked: Spans) -> None:
+    def __init__(self, host: HostEvents, place: EventPlaces, steps: Steps, asked: Spans) -> None:
         self._host, self._place, self._steps, self._asked = host, place, steps, asked
         working = (host.category == OPERATOR) | (host.category == RUNTIME)
         self._working = working
         self._within = host.nearest(working) >= 0  # for each event whether an operator or call is open in it
-        self._threads: dict[int, Thread] = {}
+        self._threads: dict[int, TraceThread] = {}
         self._known: dict[frozenset[int], tuple[Integers, dict[int, _State]]] = {}
         nodes = np.flatnonzero(self._outermost_nodes())
         self._autograd = [self.of(lane) for lane in _distinct(host.lane[nodes])]
         for thread in self._autograd:
             thread.add_runs(nodes[host.lane[nodes] == thread.lane], self.of(steps.lane))
 
-    def of(self, lane: int) -> Thread:
+    def of(self, lane: int) -> TraceThread:
         """The thread `lane`."""
         if lane not in self._threads:
-            self._threads[lane] = Thread(self._host, lane, self._working, self._steps)
+            self._threads[lane] = TraceThread(self._host, lane, self._working, self._steps)
         return self._threads[lane]
 
-    def holding_up(self, lane: int) -> Held:
+    def holding_up(self, lane: int) -> Blockers:
         """Return the threads that held up the launches of thread `lane` in the times asked for."""
         main = self._steps.lane
         moments, states = self._states(frozenset((lane, main, *(t.lane for t in self._autograd))))
@@ -88,9 +88,9 @@ class Threads:
             chosen[states[thread.lane].in_run] = thread.lane
         chosen[states[main].open] = main
         chosen[mine.open | mine.in_run] = lane
-        columns = [f.name for f in fields(Held) if f.name not in ("moments", "lane")]
+        columns = [f.name for f in fields(Blockers) if f.name not in ("moments", "lane")]
         found = {c: _picked(chosen, {n: getattr(s, c) for n, s in states.items()}) for c in columns}
-        return Held(moments, chosen, **found)
+        return Blockers(moments, chosen, **found)
 
     def _states(self, lanes: frozenset[int]) -> tuple[Integers, dict[int, _State]]:
         """The moments of the times asked for at which anything changes in some threads, and what each was in then."""
@@ -111,7 +111,7 @@ class Threads:
         above = np.where(parent >= 0, node[np.maximum(parent, 0)], -1) if len(node) else node
         return (node == np.arange(len(node))) & (above < 0)
 
-    def _held_up(self, thread: Thread) -> Spans:
+    def _held_up(self, thread: TraceThread) -> Spans:
         """When CUPTI's work for the profiler held a thread up.
 
         Its records name no thread. It works in the one that made the last CUDA call before, and that waits
@@ -139,7 +139,7 @@ class Threads:
             whose[nearer], last[nearer] = thread.lane, before[nearer]
         return begin, end, whose
 
-    def _waits(self, thread: Thread) -> Spans:
+    def _waits(self, thread: TraceThread) -> Spans:
         """When a thread waited for a collective that other threads carry out on CPUs: it has no event of its own until
         after the collective's end. From the thread's last event, or the collective's start, to that end."""
         host = self._host
@@ -152,7 +152,7 @@ class Threads:
 
 
 @dataclass
-class Thread:
+class TraceThread:
     """One thread: the `moments` at which its innermost event changes and which `event` it is from then on (−1: none),
     when an operator or CUDA call was open (`working`), and its `runs` of autograd's engine."""
 
@@ -179,7 +179,7 @@ class Thread:
         self.seen = self._observed()
         self.runs, self.nodes = _spans(calls[:0], calls[:0]), calls[:0]
 
-    def add_runs(self, nodes: Integers, main: Thread) -> None:
+    def add_runs(self, nodes: Integers, main: TraceThread) -> None:
         """The stretches from one outermost autograd node to another in which the engine had the word: between two nodes
         of one, the thread of the steps begins nothing."""
         start, end = self.host.start[nodes], self.host.end[nodes]
@@ -220,9 +220,11 @@ class Thread:
 
 
 class _State:
-    """Return the state of a thread from each of `moments` to the next; columns as in `Held`."""
+    """Return the state of a thread from each of `moments` to the next; columns as in `Blockers`."""
 
-    def __init__(self, thread: Thread, moments: Integers, within: Booleans, recording: Spans, waits: Spans) -> None:
+    def __init__(
+        self, thread: TraceThread, moments: Integers, within: Booleans, recording: Spans, waits: Spans
+    ) -> None:
         at = np.searchsorted(thread.moments, moments, side="right") - 1
         self.event = np.where(at >= 0, thread.event[at], -1) if len(thread.event) else np.full(len(moments), -1)
         self.open = (self.event >= 0) & within[self.event]

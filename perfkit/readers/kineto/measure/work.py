@@ -32,7 +32,7 @@ from perfkit.readers.kernel_names import TF32
 from perfkit.readers.kineto.attribution.gpu_steps import Launches
 from perfkit.readers.kineto.decode.events import COPY, FILL, KERNEL, DeviceEvents, HostEvents
 from perfkit.readers.kineto.measure.collectives import collectives
-from perfkit.readers.kineto.measure.rows import Rows, costed, shapes_of
+from perfkit.readers.kineto.measure.rows import HostRows, costed, shapes_of
 from perfkit.table import FLOP_COLUMNS, ORIGINS
 
 COUNTER, DERIVED, MODEL, ABSENT = range(len(ORIGINS))
@@ -49,7 +49,7 @@ _BETWEEN = re.compile(r"HtoD|DtoH|HtoH|Host|Pageable|Pinned", re.IGNORECASE)
 
 
 def work_columns(
-    host: HostEvents, device: DeviceEvents, rows: Rows, launches: Launches, replayed: Integers
+    host: HostEvents, device: DeviceEvents, rows: HostRows, launches: Launches, replayed: Integers
 ) -> dict[str, Any]:
     """Shapes, FLOP, bytes and their origins of every activity; absent where nothing is known.
 
@@ -71,7 +71,7 @@ def work_columns(
     return result
 
 
-def owners(host: HostEvents, rows: Rows, launch: Integers) -> Integers:
+def owners(host: HostEvents, rows: HostRows, launch: Integers) -> Integers:
     """The innermost operator of known cost around each launch, or −1."""
     if not len(host):
         return np.full(len(launch), -1, np.int64)
@@ -80,7 +80,7 @@ def owners(host: HostEvents, rows: Rows, launch: Integers) -> Integers:
     return np.where(launch >= 0, around[np.maximum(launch, 0)], -1)
 
 
-def shares(device: DeviceEvents, owner: Integers, rows: Rows) -> Any:
+def shares(device: DeviceEvents, owner: Integers, rows: HostRows) -> Any:
     """The part of its owner's cost that each activity carries: 0 for helpers and for what has no owner."""
     share = np.zeros(len(device))
     mine = np.flatnonzero(owner >= 0)
@@ -104,7 +104,7 @@ def shares(device: DeviceEvents, owner: Integers, rows: Rows) -> Any:
     return share
 
 
-def _divide(carried: Any, rows: Rows, owner: Integers, names: Sequence[str], time: Any, works: Booleans) -> None:
+def _divide(carried: Any, rows: HostRows, owner: Integers, names: Sequence[str], time: Any, works: Booleans) -> None:
     """Divide the cost of owners with parts: of each pair of owner and name `carried` has the part that it carries."""
     kind = rows.kind[owner]
     for number in (n for n, one in enumerate(rows.kinds) if one.parts):
@@ -169,7 +169,7 @@ def _parts(device: DeviceEvents, chosen: Integers, pair: Integers, time: Any) ->
     return weight / np.bincount(pair, weights=weight, minlength=count)[pair]
 
 
-def _shapes(host: HostEvents, rows: Rows, owner: Integers, launch: Integers) -> Coded:
+def _shapes(host: HostEvents, rows: HostRows, owner: Integers, launch: Integers) -> Coded:
     """Shapes of the owner; without one those of the innermost operator that works."""
     if not len(host):
         return shapes_of(rows, owner)
