@@ -79,7 +79,7 @@ def perfkit(*arguments: str) -> dict[str, Any] | str:
 
 
 def line(kernel: dict[str, Any]) -> str:
-    """One fused kernel: what eager took for the same, the prediction, the measurement, and why they part."""
+    """One fused kernel: what eager took for the same, the prediction, the measurement, and why they differ."""
     predicted, measured = kernel["predicted_ns"], kernel["measured_ns"]
     shown = f"{predicted / 1e3:10.1f}" if predicted is not None else f"{'–':>10}"
     ratio = f"{predicted / measured:6.2f}" if predicted is not None and measured else f"{'–':>6}"
@@ -91,7 +91,7 @@ def line(kernel: dict[str, Any]) -> str:
 
 
 def show(name: str, fusion: dict[str, Any], limits: tuple[float, float, int]) -> bool:
-    """Print one workload's kernels and its error; whether it is within the limits."""
+    """Print one workload's kernels and its error; return whether it is within the limits."""
     steps = [fusion[key] or 0.0 for key in ("step_ns", "predicted_step_ns", "achieved_step_ns")]
     eager, predicted, compiled = (ns / 1e6 for ns in steps)
     print(f"\n{name}: a step takes {eager:.2f} ms in eager, {predicted:.2f} predicted fused, {compiled:.2f} compiled")
@@ -148,7 +148,7 @@ def results_of(given: argparse.Namespace, chosen: dict[str, list[str]]) -> dict[
 
 
 def main() -> int:
-    """Measure and print; 1 when too few workloads are predicted."""
+    """Measure and print; return 1 when too few workloads are predicted."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("workloads", nargs="*", help=", ".join([*WORKLOADS, *ON_GPU]))
     parser.add_argument("--repeats", type=int, default=3)

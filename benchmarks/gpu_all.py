@@ -9,7 +9,7 @@ user lacks rights (this last job needs root). A job's output and report are kept
 (commit, GPU, the rows of its table, its last lines) goes to `gpu-all.json` in this folder, which is committed: a job
 that ended as it should is not run again, on this machine or on the next. --budget starts no job that is expected to
 end later than that (a job knows roughly how long it takes on an H200). --show prints what is there as Markdown tables:
-they are those of docs/benchmarks.md. Exit code 1 when a job ended otherwise than it should.
+they are those of docs/benchmarks.md. Exit code 1 when a job did not end as it should.
 
 --gpus 0,1,2,3 works on these GPUs at once: a job has one GPU, its own ceilings and kernels, and an even share of the
 cores, as on a smaller machine; the longest begin first. Without it jobs run one by one, on whatever GPUs are visible.
@@ -117,7 +117,7 @@ JOBS = [
 
 
 def main() -> int:
-    """Run the jobs that are missing, or show what is there; 1 when a job ended otherwise than it should."""
+    """Run the jobs that are missing, or show what is there; return 1 when a job did not end as it should."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--budget", type=float, default=60.0, metavar="MINUTES", help="60 by default")
     parser.add_argument("--out", type=Path, default=Path("runs/gpu-all"), help="where outputs and reports are kept")
@@ -212,7 +212,7 @@ class Queue:
 
 
 def work_through(lane: Lane, queue: Queue, out: Path, results: Results) -> bool:
-    """Run jobs of `queue` as long as there are any; whether one ended otherwise than it should."""
+    """Run jobs of `queue` as long as there are any; return whether one did not end as it should."""
     if lane.cores:
         os.sched_setaffinity(0, lane.cores)  # this thread's, which its programs inherit
     failed = False

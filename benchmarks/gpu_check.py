@@ -362,7 +362,7 @@ def commit_of_checkout() -> str:
 
 
 def main() -> int:
-    """Check this machine's GPU; 1 when a check fails, 2 without a GPU."""
+    """Check this machine's GPU; return 1 when a check fails, 2 without a GPU."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, help="where the results go; without --only, gpu-check.json in this folder")
     parser.add_argument("--commit", default="", help="the commit that is checked, where this is not a checkout of git")

@@ -70,7 +70,7 @@ def step_times(
 
 
 def by_chance(name: str, ratios: Sequence[float], limit: float) -> Check:
-    """Return whether the median ratio is within `limit` of 1, but for what chance explains (95 %), which must not be
+    """Return whether the median ratio is within `limit` of 1, except for what chance explains (95 %), which must not be
     much."""
     ranked, middle = sorted(ratios), statistics.median(ratios)
     reach = math.ceil(0.98 * math.sqrt(len(ranked)))

@@ -335,7 +335,7 @@ def out_of_memory(problem: str) -> bool:
 
 
 def main() -> int:
-    """Check and time the kernels (µs, GB/s of minimal bytes, share of a copy); 1 when one is wrong."""
+    """Check and time the kernels (µs, GB/s of minimal bytes, share of a copy); return 1 when one is wrong."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="operations whose name holds this")
     parser.add_argument("--dtype", choices=["fp32", "bf16"], action="append", help="one precision (both by default)")

@@ -59,7 +59,7 @@ CASES = [
 
 
 def main() -> int:
-    """Run the chosen cases; 0 where all are as they should be, 1 where one is not, 2 without root or a tool."""
+    """Run the chosen cases; return 0 where all are as they should be, 1 where one is not, 2 without root or a tool."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", metavar="TEXT", help="cases whose refusal or command holds this")
     arguments = parser.parse_args()

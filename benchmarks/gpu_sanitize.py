@@ -25,7 +25,7 @@ LARGEST = 5_000_000  # elements by the product of a case's sizes: larger cases t
 
 
 def main() -> int:
-    """Run every kernel under compute-sanitizer's tools; 1 when one reports an error, 2 without the tool."""
+    """Run every kernel under compute-sanitizer's tools; return 1 when one reports an error, 2 without the tool."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tool", choices=TOOLS, action="append", help="both by default")
     parser.add_argument("--only", default="", help="operations whose name holds this")

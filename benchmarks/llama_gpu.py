@@ -74,7 +74,7 @@ class Goal:
 
 
 def main() -> int:
-    """Measure what `--only` names; 1 when something is missed, wrong or failed."""
+    """Measure what `--only` names; return 1 when something is missed, wrong or failed."""
     options = parsed()
     found: list[tuple[str, Goal]] = []
     failed = []
@@ -273,7 +273,7 @@ def wait() -> None:
 
 
 def small(sizes: str) -> str:
-    """The same letters at sizes for a trial on a CPU."""
+    """Return sizes by letter for a trial on a CPU."""
     pairs = (part.split("=") for part in sizes.split(","))
     return ",".join(f"{name}={min(int(value), SMALL.get(name, 8))}" for name, value in pairs)
 

@@ -217,7 +217,7 @@ def in_this_process(language: str, device: str) -> list[Outcome]:
 
 
 def main() -> int:
-    """Plant faults in the optimizer's kernels; 1 when the checks of a run miss one."""
+    """Plant faults in the optimizer's kernels; return 1 when the checks of a run miss one."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=sorted(LANGUAGES), default="cpu")
     parser.add_argument("--language", choices=sorted(SOURCES), help="all of the device by default")

@@ -24,7 +24,7 @@ BACKENDS = "eager,compile,thunder,thunder-llmc,llmc,kernels,triton"
 
 
 def main() -> int:
-    """Measure and print; 1 where a backend misses the limit."""
+    """Measure and print; return 1 where a backend misses the limit."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--preset", default="gpt2")
     parser.add_argument("--backend", default=BACKENDS)

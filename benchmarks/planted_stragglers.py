@@ -60,7 +60,7 @@ OF_THE_STEP = ("kernel", "more-data")  # kinds that change the step's own work i
 
 
 def main() -> int:
-    """Run the kinds and the healthy jobs, print a line for each; 1 when something is not reached."""
+    """Run the kinds and the healthy jobs, print a line for each; return 1 when something is not reached."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--only", default="", metavar="TEXT")

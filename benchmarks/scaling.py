@@ -118,7 +118,7 @@ def jobs(options: Any) -> Iterator[Job]:
 
 
 def measured(wanted: Sequence[Job], options: Any) -> list[Job]:
-    """Run what is not there; the jobs that are left."""
+    """Run what is missing; return the jobs that are left."""
     longest = 0.0
     for ranks in sorted({job.ranks for job in wanted} - {1}):
         mark = options.out / f"ceilings-{ranks}.done"
@@ -145,7 +145,7 @@ def done(job: Job, options: Any) -> bool:
 
 
 def run(arguments: Sequence[str], ranks: int, options: Any) -> bool:
-    """Run perfkit until the limit, on a CPU on as many cores as there are ranks; whether it ended well."""
+    """Run perfkit until the limit, on a CPU on as many cores as there are ranks; return whether it ended well."""
     print("$ perfkit", *arguments, flush=True)
     try:
         ended = subprocess.run(

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
+
+from perfkit.run_folder import written_whole
 
 try:
     import fcntl
@@ -24,6 +27,14 @@ def cache_dir() -> Path:
     return root / "perfkit"
 
 
+def digest(*parts: str | bytes) -> str:
+    """Return 20 hexadecimal digits, for a file's name, of what the file depends on."""
+    found = hashlib.sha256()
+    for part in parts:
+        found.update((part.encode() if isinstance(part, str) else part) + b"\0")
+    return found.hexdigest()[:20]
+
+
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
     """Hold the lock of `path`, a file in the cache, while the block makes it: another process waits and then finds it.
@@ -38,3 +49,14 @@ def locked(path: Path) -> Iterator[None]:
                 lock = stack.enter_context(open(folder / f"{path.parent.name}-{path.name}", "a"))
                 fcntl.flock(lock, fcntl.LOCK_EX)  # released when the file is closed
         yield
+
+
+@contextlib.contextmanager
+def making(path: Path) -> Iterator[Path]:
+    """Give a temporary name for `path`, a file in the cache, and rename it afterwards: it is there whole or not at all.
+
+    Raises `RunFailed` where the cache cannot be written.
+    """
+    with written_whole(path, "Set PERFKIT_CACHE to another folder.") as temporary:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield temporary

@@ -98,7 +98,7 @@ class Coded(Column):
 
     @classmethod
     def of(cls, values: Coded | Sequence[str | None]) -> Coded:
-        """The same column from a plain list."""
+        """Return `values` as such a column, also of a plain list."""
         if isinstance(values, Coded):
             return values
         places: dict[str, int] = {}
@@ -111,12 +111,12 @@ class Coded(Column):
         return self.code >= 0
 
     def mapped(self, function: Callable[[str], str | None]) -> Coded:
-        """Each word replaced by what `function` gives for it; None gives none."""
+        """Replace each word by what `function` gives for it; None gives none."""
         new = Coded.of([function(word) for word in self.words])
         return Coded(new.words, np.append(new.code, np.int32(-1))[self.code])
 
     def distinct(self) -> Coded:
-        """The same column with each word once, as UTF-8 can hold it."""
+        """Return the column with each of its words once, as UTF-8 can hold it."""
         plain = all(map(str.isascii, self.words))
         if plain and len(set(self.words)) == len(self.words):
             return self
@@ -313,14 +313,14 @@ class Frame:
         return Frame(columns, count)
 
     def to_numpy(self, dtype: Any = float) -> Any:
-        """The columns next to each other."""
+        """Return the columns next to each other in one array."""
         found = np.empty((self._rows, len(self._columns)), dtype)
         for i, column in enumerate(self._columns.values()):
             found[:, i] = column.to_numpy(dtype)
         return found
 
     def pandas(self, dtypes: Mapping[str, str]) -> pd.DataFrame:
-        """The same as a data frame; `dtypes` are by column."""
+        """Return the columns as a data frame; `dtypes` are by column."""
         import pandas as pd
 
         made = {n: np.array(c) if isinstance(c, Real) else c.pandas(dtypes[n]) for n, c in self._columns.items()}

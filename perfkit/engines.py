@@ -20,7 +20,7 @@ PHASES = (PREFILL, MIXED, DECODE, IDLE)
 class Iteration(NamedTuple):
     """Requests that an iteration of an engine served, and their tokens; None where the name does not say.
 
-    `prompt_tokens` are read in it, `new_tokens` are fed in for requests that generate, one a request but for
+    `prompt_tokens` are read in it, `new_tokens` are fed in for requests that generate, one a request except for
     speculation. `context` is the sum over requests of the tokens that a token attends to (the KV cache that is read).
     """
 

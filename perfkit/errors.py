@@ -57,3 +57,8 @@ class OutOfMemory(RunFailed):
 
 class CheckFailed(PerfkitError):
     """A check was made and did not hold: a wrong result, a missed gate (exit code 1)."""
+
+
+def first_line(error: Exception, most: int | None = None) -> str:
+    """Return the first line of what `error` says without its full stop, at most `most` characters; else its type."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__).rstrip(".")[:most]

@@ -1,6 +1,6 @@
 """The parts of a model that hand-written kernels replace, as plain PyTorch functions.
 
-A model calls them by name; eager PyTorch, torch.compile and thunder.jit run them as they stand, and a backend with own
+A model calls them by name; eager PyTorch, torch.compile and thunder.jit run them as they are, and a backend with own
 kernels replaces the whole function: by its identity in a captured program, or while it runs (`replaced`). Each works in
 any floating-point precision.
 

@@ -152,7 +152,7 @@ WAIT, STREAM_WAIT, QUERY, ALLOCATION, COPY, LAUNCH, NO_EFFECT = (
 _EFFECTS = (
     (STREAM_WAIT, re.compile(r"StreamWait(Event|Value)|WaitExternalSemaphores")),
     (QUERY, re.compile(r"(Event|Stream)Query")),
-    # Copies block that are not asynchronous (`hipMemcpyWithStream` too), but for those between and on GPUs.
+    # Copies block that are not asynchronous (`hipMemcpyWithStream` too), except for those between and on GPUs.
     (WAIT, re.compile(r"Synchronize|^(cuda|cu|hip)Memcpy(?!.*Async|.*Peer|DtoD)")),
     (ALLOCATION, re.compile(r"Malloc|Free|MemAlloc|MemCreate|MemMap|MemHost|HostAlloc|HostRegister|MemPool")),
     (COPY, re.compile(r"Memcpy")),

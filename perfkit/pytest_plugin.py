@@ -1,4 +1,4 @@
-"""A pytest fixture: `perfkit_benchmark(function)` times a function and holds it against a saved baseline.
+"""A pytest fixture: `perfkit_benchmark(function)` times a function and compares it with a saved baseline.
 
     def test_speed(perfkit_benchmark):
         perfkit_benchmark(lambda: encode(TEXT), fail_on="step>+10%")

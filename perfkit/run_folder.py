@@ -21,9 +21,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
@@ -228,33 +229,63 @@ class Manifest(msgspec.Struct, kw_only=True):
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
     """Write the manifest through a temporary name, so that it is whole or not there."""
-    data = msgspec.json.format(msgspec.json.encode(manifest), indent=1)
-    write_whole(folder / MANIFEST, data)
+    write_record(folder / MANIFEST, manifest)
 
 
 def read_manifest(folder: Path) -> Manifest:
     """Read and check a manifest. Raises `InputError` when `folder` is not a run folder, or it is damaged."""
     path = folder / MANIFEST
     try:
-        raw = path.read_bytes()
-    except (FileNotFoundError, NotADirectoryError) as error:
+        return read_record(path, Manifest, SCHEMA_VERSION, "Run the workload again.")
+    except InputError as error:
+        if not isinstance(error.__cause__, FileNotFoundError | NotADirectoryError):
+            raise
         raise InputError(
             f"{folder} is not a run folder: it has no {MANIFEST}.", "Give the folder that `perfkit run` printed."
         ) from error
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}.") from error
-    try:
-        manifest = msgspec.json.decode(raw, type=Manifest)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} is damaged: {error}.", "Run the workload again.") from error
-    if manifest.schema > SCHEMA_VERSION:
-        raise InputError(f"{path} was written by a newer perfkit ({manifest.perfkit}).", "Update perfkit to read it.")
-    return manifest
+
+
+def stamp() -> str:
+    """Return the local time as a part of a name that sorts by age: 20260101-120000."""
+    return time.strftime("%Y%m%d-%H%M%S")
+
+
+def usual_folder(name: str) -> Path:
+    """Return the folder of a run where none was named: `runs/NAME-STAMP`."""
+    return Path("runs") / f"{name}-{stamp()}"
 
 
 def is_run_folder(path: Path) -> bool:
     """Return whether `path` is a folder with a manifest in it."""
     return (path / MANIFEST).is_file()
+
+
+class Stored(Protocol):
+    """A record in a file of its own: it has the number of its form."""
+
+    schema: int
+
+
+Record = TypeVar("Record", bound=Stored)
+
+
+def write_record(path: Path, record: object) -> None:
+    """Write a record as indented JSON, whole or not at all."""
+    write_whole(path, msgspec.json.format(msgspec.json.encode(record), indent=1))
+
+
+def read_record(path: Path, kind: type[Record], newest: int, advice: str) -> Record:
+    """Read a record of `kind`. Raises `InputError` where it is missing, damaged (with `advice`) or above `newest`."""
+    try:
+        record = msgspec.json.decode(path.read_bytes(), type=kind)
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}.") from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} is damaged: {error}.", advice) from error
+    if record.schema > newest:
+        by = f" ({record.perfkit})" if hasattr(record, "perfkit") else ""
+        raise InputError(f"{path} was written by a newer perfkit{by}.", "Update perfkit to read it.")
+    return record
 
 
 @contextlib.contextmanager
@@ -270,7 +301,8 @@ def written_whole(path: Path, advice: str = "Free space or choose --out.") -> It
     except OSError as error:
         raise RunFailed(f"{path} could not be written: {error.strerror}.", advice) from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # a folder that is a file cannot be searched either
+            temporary.unlink(missing_ok=True)
 
 
 def write_whole(path: Path, data: bytes | str) -> None:

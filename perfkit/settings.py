@@ -154,7 +154,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         return self.ranks > 1 or bool(self.parallel)
 
     def alone(self) -> Settings:
-        """The same work in one process."""
+        """Return the settings of the same work in one process."""
         return msgspec.structs.replace(self, ranks=1, parallel="", hosts=1)
 
 

@@ -253,22 +253,22 @@ _KINDS = {REAL: Real, INTEGER: Whole, TEXT: Coded, CATEGORY: Coded}
 
 def _light(columns: Mapping[str, Any]) -> Frame | None:
     """The columns without pandas; None where one is not of a reader's own kind."""
-    found: dict[str, Any] = {}
+    columns_held: dict[str, Any] = {}
     for name, values in columns.items():
         kind = _KINDS[next(c.dtype for c in COLUMNS if c.name == name)]
         if kind is Real and isinstance(values, np.ndarray) and values.dtype.kind == "f":
-            found[name] = values.astype(float, copy=False).view(Real)
+            columns_held[name] = values.astype(float, copy=False).view(Real)
         elif kind is Coded and isinstance(values, Coded):
-            found[name] = values.distinct()
+            columns_held[name] = values.distinct()
         elif kind is Whole and isinstance(values, Whole):
-            found[name] = values
+            columns_held[name] = values
         else:
             return None
-    rows = len(next(iter(found.values()), ()))
+    rows = len(next(iter(columns_held.values()), ()))
     made: dict[str, Any] = {}
     for column in COLUMNS:
-        if column.name in found:
-            made[column.name] = found[column.name]
+        if column.name in columns_held:
+            made[column.name] = columns_held[column.name]
         elif column.group == "origin":
             made[column.name] = _default_origin(column, made, rows)
         else:

@@ -172,7 +172,7 @@ def found(folder: Path, fault: Fault) -> str:
 
 
 def main(wanted: list[str]) -> int:
-    """Plant each fault, or those whose words hold one of `wanted`; 1 when the tests miss one, 2 for an unknown
+    """Plant each fault, or those whose words hold one of `wanted`; return 1 when the tests miss one, 2 for an unknown
     fault."""
     faults = [f for f in FAULTS if not wanted or any(word in f.words for word in wanted)]
     if not faults:

@@ -118,7 +118,7 @@ def keep(torch: str, python: str, groups: Mapping[str, tested.Outcome], file: Pa
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Make the environment, run the groups, keep what they gave; 1 where a test failed."""
+    """Make the environment, run the groups, keep what they gave; return 1 where a test failed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("torch", help="the version, such as 2.14.1")
     parser.add_argument("--python", default="", help="the interpreter; without it, as `make install` chooses")

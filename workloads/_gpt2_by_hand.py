@@ -108,7 +108,7 @@ class GPT2ByHand(LanguageStep):
             self.call("gelu_forward", kept["h"], out=[kept["g"]])
 
     def narrow_backward(self, i: int, add: bool) -> None:
-        """The same with GELU's gradient in the product where that is faster."""
+        """Run the gradient of the second linear layer, with GELU's derivative in the product where that is faster."""
         if not self.gelu_backward_inside:
             return super().narrow_backward(i, add)
         kept, shared, name = self.layer(i), self.scratch, f"{self.path(i)}.mlp"

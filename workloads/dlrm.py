@@ -42,7 +42,7 @@ class ListIndex(nn.Module):
 
 
 class TensorIndex(nn.Module):
-    """The same with the known hashes in a buffer on the device."""
+    """The place of each hash among known ones in a buffer on the device: hashes (B, H) → indices (B, H)."""
 
     values: Tensor
 
@@ -103,7 +103,7 @@ class SparseArch(nn.Module):
 
 
 class SharedSparseArch(nn.Module):
-    """The same of several ranks, each of which holds some tables whole: hashes (B, 26, H) → (B, 26, D).
+    """Embeddings of all categories, of ranks that each hold some tables whole: hashes (B, 26, H) → (B, 26, D).
 
     B is of one rank. Each sends its hashes to the ranks of their tables, and gets the embeddings back.
     """
@@ -153,7 +153,7 @@ def mlp(sizes: Sequence[int], last: type[nn.Linear]) -> nn.Sequential:
 
 
 class Outer(nn.Module):
-    """All products of two numbers, as the fused-kernels lecture has it: (B, F, D) → (B, (F·D)²)."""
+    """All products of two numbers, as in the fused-kernels lecture: (B, F, D) → (B, (F·D)²)."""
 
     def forward(self, vectors: Tensor) -> Tensor:
         """vectors (B, F, D) → (B, (F·D)²)."""

@@ -32,7 +32,7 @@ def explicit_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 
 def fused_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """The same in one operator of PyTorch: q, k, v (B, NH, T, HS) → (B, NH, T, HS)."""
+    """Return causal attention by one operator of PyTorch: q, k, v (B, NH, T, HS) → (B, NH, T, HS)."""
     return F.scaled_dot_product_attention(q, k, v, is_causal=True)
 
 

@@ -142,7 +142,7 @@ def described(folder: Path) -> dict[str, Any]:
 
 @functools.lru_cache(maxsize=4)
 def _opened(folder: str) -> Any:
-    """The configuration as transformers has it, without dropout and cache, in fp32."""
+    """Return the configuration for transformers, without dropout and cache, in fp32."""
     transformers = _package()
     try:
         config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)

@@ -319,7 +319,7 @@ class LlamaWorkload(LanguageModel):
         model.initialise(settings.seed)
 
     def shape(self, settings: Settings) -> LlamaShape:
-        """The sizes that a step's FLOP follow from."""
+        """Return the sizes from which the FLOP of a step follow."""
         sizes = self._sizes(settings)
         return LlamaShape(
             batch=settings.batch_size,

@@ -46,7 +46,7 @@ def lines_of(program: object) -> int:
 
 
 def measure(preset: str, backend: str) -> bool:
-    """Measure and print; whether the limit is kept."""
+    """Measure and print; return whether the limit is kept."""
     workload = find("gpt2")
     settings = resolve_settings(workload, preset=preset)
     program = backends.get(backend).prepare(workload, workload.build(settings), settings)
@@ -72,7 +72,7 @@ def measure(preset: str, backend: str) -> bool:
 
 
 def main(preset: str = "tiny", names: str = "eager,thunder-llmc") -> int:
-    """Measure each backend; 1 when a limit is missed."""
+    """Measure each backend; return 1 when a limit is missed."""
     kept = [measure(preset, name) for name in names.split(",") if backends.get(name).unavailable() is None]
     return int(not all(kept))
 

@@ -218,7 +218,7 @@ def line(verdict: dict[str, Any]) -> str:
 
 
 def main(arguments: Iterable[str] | None = None) -> int:
-    """Run and print; 1 when a program differs."""
+    """Run and print; return 1 when a program differs."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("programs", nargs="+", metavar="PROGRAM", help="a script, in quotes with its arguments")
     parser.add_argument("--rounds", type=int, default=2, help="runs alone, and as many under capture (default 2)")

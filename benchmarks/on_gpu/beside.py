@@ -50,7 +50,7 @@ def ratios(folder: Path, span: str) -> list[tuple[float, float]]:
 
 
 def main() -> int:
-    """Print both spans; 1 where one passes its limit."""
+    """Print both spans; return 1 where one passes its limit."""
     wrong = 0
     for span, limit in LIMITS.items():
         sides = ratios(Path(sys.argv[1]), span)

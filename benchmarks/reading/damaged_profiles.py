@@ -103,7 +103,7 @@ def outcome(path: Path, original: KernelTable) -> str:
 
 
 def run(name: str, count: int, seed: int, keep: Path | None) -> bool:
-    """Read `count` mutations of the format `name` and print what they came to; whether the limits hold.
+    """Read `count` mutations of the format `name` and print what they came to; return whether the limits hold.
 
     The silent ones go to `keep`.
     """

@@ -113,7 +113,7 @@ def large(trace: Path, events: int, rounds: int) -> bool:
 
 
 def main() -> int:
-    """Time the reader, and HTA's where asked for; 1 when a limit is missed."""
+    """Time the reader, and HTA's where asked for; return 1 when a limit is missed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("trace", type=Path)
     parser.add_argument(

@@ -59,7 +59,7 @@ def export(path: Path, kernels: int) -> None:
 
 
 def files(folder: Path) -> dict[str, Path]:
-    """The profiles to read, by name; made ones where the samples are not there."""
+    """The profiles to read, by name; made ones where the samples are missing."""
     samples = Path(os.environ.get("PERFKIT_SAMPLES", "/nonexistent"))
     fixture = ncu_file("kernels-full.ncu-rep")
     data = (samples / GH200).read_bytes() if (samples / GH200).exists() else fixture

@@ -46,7 +46,7 @@ def files_of(folders: list[Path]) -> Iterator[Path]:
 
 
 def seen_by_perfkit(table: Any) -> dict[str, Any]:
-    """The quantities of a witness as perfkit's table has them."""
+    """Return the quantities of a witness by the names of perfkit's table."""
     frame, facts = table.frame, table.facts
     gpu = frame[frame["kind"].isin(ON_GPU)]
     if facts.get("tool") == "ncu":
@@ -156,7 +156,7 @@ def judge(path: Path) -> tuple[str, bool, list[str]]:
 
 
 def main(folders: list[Path]) -> int:
-    """Judge every file; 1 where one disagrees or ends in a traceback."""
+    """Judge every file; return 1 where one disagrees or ends in a traceback."""
     bad = 0
     looks: list[tuple[Path, str]] = []
     for path in files_of(folders):

@@ -1,4 +1,4 @@
-"""Multiply, add, activate in one pass: y = act(x + α·z + bias), as a LoRA layer or an MLP has it.
+"""Multiply, add, activate in one pass: y = act(x + α·z + bias), as in a LoRA layer or an MLP.
 
 The activations are ReLU, sigmoid, GELU (tanh form) and SiLU. ReLU and sigmoid know their slope from y; GELU and SiLU
 compute u = x + α·z + bias again, which costs less than keeping it.
@@ -30,7 +30,7 @@ FROM_Y = ("relu", "sigmoid")  # their slope follows from y
 
 
 def activate(name: str, u: Tensor) -> Tensor:
-    """The activation `name`, as PyTorch has it."""
+    """Return PyTorch's activation `name`."""
     from torch.nn import functional as F
 
     functions: dict[str, Callable[[Tensor], Tensor]] = {

@@ -32,14 +32,14 @@ def decode_sum_v1(
 def decode_sum_v2(
     host: Host, x: Argument, weight: Argument, residual: Argument, y: Argument, B: int, C: int, M: int
 ) -> None:
-    """The same by a block a pair of outputs, whose weights are under way before the kernel ahead has ended."""
+    """Version 1 by a block a pair of outputs, whose weights are under way before the kernel ahead has ended."""
     _staged(host, "decode_sum", ceil(M, 2), (x, weight), (x, weight, residual, y, B, C, M), B, C)
 
 
 def decode_sum_v3(
     host: Host, x: Argument, weight: Argument, residual: Argument, y: Argument, B: int, C: int, M: int
 ) -> None:
-    """The same by tensor cores, eight pairs a block; version 2 where sizes or precision do not suit them."""
+    """Version 1 by tensor cores, eight pairs a block; version 2 where sizes or precision do not suit them."""
     if not _tiled(host, "decode_sum", ceil(M, 2), (x, weight), (x, weight, residual, y, B, C, M), B, C):
         decode_sum_v2(host, x, weight, residual, y, B, C, M)
 
@@ -55,14 +55,14 @@ def decode_head_v1(
 def decode_head_v2(
     host: Host, x: Argument, norm: Argument, weight: Argument, y: Argument, B: int, C: int, M: int, eps: Argument
 ) -> None:
-    """The same by a block a pair of outputs, whose weights are under way before the kernel ahead has ended."""
+    """Version 1 by a block a pair of outputs, whose weights are under way before the kernel ahead has ended."""
     _staged(host, "decode_head", ceil(M, 2), (x, norm, weight), (x, norm, weight, y, B, C, M, eps), B, C)
 
 
 def decode_head_v3(
     host: Host, x: Argument, norm: Argument, weight: Argument, y: Argument, B: int, C: int, M: int, eps: Argument
 ) -> None:
-    """The same by tensor cores, eight pairs a block; version 2 where sizes or precision do not suit them."""
+    """Version 1 by tensor cores, eight pairs a block; version 2 where sizes or precision do not suit them."""
     if not _tiled(host, "decode_head", ceil(M, 2), (x, norm, weight), (x, norm, weight, y, B, C, M, eps), B, C):
         decode_head_v2(host, x, norm, weight, y, B, C, M, eps)
 
@@ -79,7 +79,7 @@ def decode_swiglu_v2(
     host: Host, x: Argument, norm: Argument, gate: Argument, up: Argument, g: Argument,
     B: int, C: int, F: int, eps: Argument,
 ) -> None:  # fmt: skip
-    """The same by a block an output, whose weights are under way before the kernel ahead has ended."""
+    """Version 1 by a block an output, whose weights are under way before the kernel ahead has ended."""
     _staged(host, "decode_swiglu", F, (x, norm, gate, up), (x, norm, gate, up, g, B, C, F, eps), B, C)
 
 
@@ -87,7 +87,7 @@ def decode_swiglu_v3(
     host: Host, x: Argument, norm: Argument, gate: Argument, up: Argument, g: Argument,
     B: int, C: int, F: int, eps: Argument,
 ) -> None:  # fmt: skip
-    """The same by tensor cores, eight outputs a block; version 2 where sizes or precision do not suit them."""
+    """Version 1 by tensor cores, eight outputs a block; version 2 where sizes or precision do not suit them."""
     if not _tiled(host, "decode_swiglu", F, (x, norm, gate, up), (x, norm, gate, up, g, B, C, F, eps), B, C):
         decode_swiglu_v2(host, x, norm, gate, up, g, B, C, F, eps)
 
@@ -110,7 +110,7 @@ def decode_qkv_v2(
     position: Argument, keys: Argument, values: Argument, q: Argument,
     B: int, C: int, NH: int, NKV: int, P: int, S: int, R: int, eps: Argument,
 ) -> None:  # fmt: skip
-    """The same by a block a pair of outputs, whose weights are under way before the kernel ahead has ended."""
+    """Version 1 by a block a pair of outputs, whose weights are under way before the kernel ahead has ended."""
     given = x, norm, wq, wk, wv, cos, sin, position, keys, values, q, B, C, NH, NKV, P, S, eps
     _staged(host, "decode_qkv", (NH + 2 * NKV) * P, (x, norm, wq, wk, wv), given, B, C, PACKS)
 
@@ -120,7 +120,7 @@ def decode_qkv_v3(
     position: Argument, keys: Argument, values: Argument, q: Argument,
     B: int, C: int, NH: int, NKV: int, P: int, S: int, R: int, eps: Argument,
 ) -> None:  # fmt: skip
-    """The same by tensor cores, eight pairs a block; version 2 where sizes or precision do not suit them."""
+    """Version 1 by tensor cores, eight pairs a block; version 2 where sizes or precision do not suit them."""
     tensors = x, norm, wq, wk, wv, cos, sin, position, keys, values, q
     given = *tensors, B, C, NH, NKV, P, S, eps
     if not _tiled(host, "decode_qkv", (NH + 2 * NKV) * P, (x, norm, wq, wk, wv), given, B, C):
@@ -142,7 +142,7 @@ def decode_attention_v2(
     host: Host, q: Argument, keys: Argument, values: Argument, position: Argument, y: Argument,
     B: int, NH: int, NKV: int, HS: int, S: int, scale: Argument,
 ) -> None:  # fmt: skip
-    """The same, a block some positions of a head of keys for all heads of q that share it; a second kernel joins them.
+    """Version 1, a block some positions of a head of keys for all heads of q on it; a second kernel joins them.
 
     Version 1 where a head is not 1 to 32 accesses of 16 bytes, or too many heads of q share one of keys.
     """
@@ -166,7 +166,7 @@ def decode_token_v1(host: Host, logits: Argument, token: Argument, B: int, M: in
 
 
 def decode_token_v2(host: Host, logits: Argument, token: Argument, B: int, M: int) -> None:
-    """The same by blocks that each take a part of a row, and a second kernel that joins them."""
+    """Version 1 by blocks that each take a part of a row, and a second kernel that joins them."""
     width = host.width(M, logits)
     parts = max(1, min(host.device.multiprocessors, ceil(M, THREADS * width)))
     best = host.scratch(B * parts, item=8)

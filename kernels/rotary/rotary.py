@@ -31,7 +31,7 @@ def forward_reference(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[T
 
 
 def backward_reference(dq: Tensor, dk: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
-    """The same turn by the opposite angle."""
+    """Turn the gradients by the opposite angle, in plain PyTorch."""
     return turned(dq, cos, -sin), turned(dk, cos, -sin)
 
 

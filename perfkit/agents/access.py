@@ -24,7 +24,7 @@ class Access:
 
     @classmethod
     def of(cls, folders: Sequence[Path], commands: Sequence[str]) -> Access:
-        """Access to `folders`. Raises `UsageError` for one that is not there."""
+        """Access to `folders`. Raises `UsageError` for one that is missing."""
         for folder in folders:
             if not folder.is_dir():
                 raise UsageError(f"{folder} is not a folder.", "Name the folders with profiles: perfkit mcp FOLDER …")
@@ -33,7 +33,7 @@ class Access:
     def path(self, text: str) -> Path:
         """Return the file or folder that `text` names, in one of the folders or relative to the first that has it.
 
-        Raises `UsageError` for what is outside of them (links are followed first), and for what is not there.
+        Raises `UsageError` for what is outside of them (links are followed first), and for what is missing.
         """
         if not text.strip() or "\0" in text or len(text) > _LONGEST:
             raise UsageError(f"A path has 1 to {_LONGEST} characters, and no zero byte.", "Call list_profiles.")

@@ -34,7 +34,7 @@ description: Measure, explain and compare the speed of PyTorch programs with per
 4. On `cannot tell`, do what the reason says: print a loss, set a seed, measure more launches.
 5. Measure again: after a change another finding is the largest.
 
-# What never to claim
+# Claims never to make
 
 - A speed from two single runs, or from runs on two machines.
 - A saving that was not measured afterwards.

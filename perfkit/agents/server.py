@@ -6,7 +6,6 @@ import inspect
 import math
 import re
 import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -21,7 +20,7 @@ from perfkit.agents.access import Access
 from perfkit.agents.answers import as_json, checked, said
 from perfkit.agents.process import CommandResult, perfkit
 from perfkit.render.cells import clean
-from perfkit.run_folder import is_run_folder
+from perfkit.run_folder import is_run_folder, stamp
 
 _FILES = 20  # files on a page
 _LONGEST_PATCH = 1 << 20
@@ -81,7 +80,7 @@ class Tools:
     async def select(self, path: str, parts: str, context: Context, page: int = 0) -> str:
         """Give parts of the report of a profile as pages of JSON text, such as kernels[:10] or findings.gpu-idle.
 
-        parts: paths separated by commas; a wrong one is answered with the fields that there are. page: from 0.
+        parts: paths separated by commas; a wrong one is answered with the fields that exist. page: from 0.
         """
         words = ["report", str(self._path(path)), "--format", "none", "--json", "--select", parts]
         ended = checked(await self._ran(words, context))
@@ -182,7 +181,7 @@ class Tools:
     async def _recorded(self, name: str, command: Sequence[str], context: Context) -> str:
         """Record a run into a folder of its own, and report on it."""
         words = self._allowed(name, command)
-        folder = self._access.folders[0] / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
+        folder = self._access.folders[0] / f"{name}-{stamp()}"
         ended = await self._ran([name, "--out", str(folder), "--no-report", *words], context)
         if not is_run_folder(folder):  # of a run whose results are wrong there is one, and its report says so
             checked(ended)

@@ -28,7 +28,7 @@ def of_frame(frame: pd.DataFrame, steps: int) -> list[Exposed]:
         candidates.append(("collectives", COLLECTIVE, collective))
     time = np.nan_to_num(frame["duration_ns"].to_numpy(float))
     total = time.sum()
-    found = [_one(frame, *one, steps) for one in candidates if time[one[2]].sum() >= WORTH * total]
+    found = [_one(frame, *candidate, steps) for candidate in candidates if time[candidate[2]].sum() >= WORTH * total]
     return sorted(found, key=lambda one: -one.time_ns)
 
 

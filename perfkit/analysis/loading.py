@@ -118,7 +118,7 @@ def _loading(loader: Mapping[str, Any], cpu_ns: float | None) -> Loading | None:
 def _used(batches: Sequence[Sequence[float]], timed_ns: float) -> Sequence[Sequence[float]]:
     """The batches of a worker that count: those of the timed steps, where these are few the later ones too, while lines
     are sampled; never the first, which is cold, where there is another."""
-    later = [one for one in batches[1:] if one[_END] >= 0]
+    later = [batch for batch in batches[1:] if batch[_END] >= 0]
     timed = [one for one in later if one[_BEGIN] <= timed_ns]
     return timed if len(timed) >= _FEW else later or batches[1:] or batches
 
@@ -129,10 +129,10 @@ def _waited(asks: Sequence[Sequence[float]]) -> float:
 
 def _mean(batches: Sequence[Sequence[float]]) -> BatchTime:
     def mean(place: int) -> float:
-        return statistics.fmean(one[place] for one in batches)
+        return statistics.fmean(batch[place] for batch in batches)
 
-    time_ns = statistics.fmean(one[_END] - one[_BEGIN] for one in batches)
-    queued = mean(_QUEUED) if all(one[_QUEUED] >= 0 for one in batches) else None
+    time_ns = statistics.fmean(batch[_END] - batch[_BEGIN] for batch in batches)
+    queued = mean(_QUEUED) if all(batch[_QUEUED] >= 0 for batch in batches) else None
     return BatchTime(
         time_ns=time_ns,
         computing_ns=mean(_COMPUTED),
@@ -204,7 +204,7 @@ def _lines(processes: Sequence[Mapping[str, Any]]) -> list[SourceLine]:
     """The lines of some workers by their share of all that was sampled, the largest first."""
     total: dict[tuple[str, int, str], float] = {}
     known: dict[tuple[str, int, str], Mapping[str, Any]] = {}
-    for entry in (entry for one in processes for entry in one["lines"]):
+    for entry in (entry for process in processes for entry in process["lines"]):
         key = entry["file"], entry["line"], entry["function"]
         total[key] = total.get(key, 0.0) + entry["ns"]
         known[key] = max(known.get(key, entry), entry, key=lambda one: one["ns"])

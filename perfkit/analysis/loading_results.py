@@ -64,5 +64,5 @@ class Loading(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def enough(self) -> WorkersPrediction | None:
         """The fewest workers with which a step is within 5 % of the best; None where nothing is predicted."""
-        least = min((one.step_ns for one in self.predictions), default=0.0)
-        return next((one for one in self.predictions if one.step_ns <= 1.05 * least), None)
+        least = min((prediction.step_ns for prediction in self.predictions), default=0.0)
+        return next((prediction for prediction in self.predictions if prediction.step_ns <= 1.05 * least), None)

@@ -113,7 +113,7 @@ class Generation:
     def take(self) -> list[list[float]]:
         """Return, for each step since the last call, the time to its first token and to each further one, in ns."""
         marks, self._marks = self._marks, []
-        return [[_between(a, b) for a, b in itertools.pairwise(one)] for one in marks]
+        return [[_between(a, b) for a, b in itertools.pairwise(mark)] for mark in marks]
 
 
 def token_check(

@@ -63,7 +63,7 @@ class Replay:
         return [REPLAYS] if self.replayed else []
 
     def ready(self, batches: Sequence[Batch]) -> bool:
-        """True where the step of these batches is to be replayed."""
+        """Return whether the step of these batches is to be replayed."""
         if ranges.listening():
             self._make_room()
             return False

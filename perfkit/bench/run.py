@@ -15,7 +15,7 @@ from perfkit.bench import measure, results
 from perfkit.bench.benchmark import PYTORCH, Benchmark, Outputs, Prepared, Way
 from perfkit.bench.results import COLD, WARM, Bench, BenchPoint, BenchRow, Error, Roof, Timing
 from perfkit.cost.model import Cost
-from perfkit.errors import PerfkitError, RunFailed, Unavailable, UsageError
+from perfkit.errors import PerfkitError, RunFailed, Unavailable, UsageError, first_line
 from perfkit.hardware.ceilings import Ceilings
 from perfkit.kernels import mkl
 from perfkit.kernels.checking import largest_error, to_fp64
@@ -113,7 +113,7 @@ def _sentence(benchmark: Benchmark, point: BenchPoint) -> Iterator[None]:
     except PerfkitError:
         raise
     except (RuntimeError, ValueError, IndexError, MemoryError) as error:
-        first = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        first = first_line(error)
         if isinstance(error, MemoryError | torch.OutOfMemoryError) or "memory" in first:
             hint = "Give smaller --sizes."
             raise RunFailed(f"{benchmark.name} at {point.title} does not fit into memory.", hint) from error
@@ -220,9 +220,8 @@ def _errors(got: Outputs, expected: Outputs, allowed: float) -> list[Error]:
 
 
 def _failed(row: BenchRow, error: Exception) -> BenchRow:
-    first = next(iter(str(error).strip().splitlines()), "")
     row.status = results.FAILED
-    row.reason = str(error) if isinstance(error, PerfkitError) else f"{type(error).__name__}: {first}"
+    row.reason = str(error) if isinstance(error, PerfkitError) else f"{type(error).__name__}: {first_line(error)}"
     return row
 
 

@@ -32,11 +32,6 @@ class BenchPlan:
     changed: tuple[str, ...] = ()
 
 
-def names(text: str) -> list[str]:
-    """The names in a list separated by commas."""
-    return [name.strip() for name in text.split(",") if name.strip()]
-
-
 def options(device: str, seconds: float, cache: str, seed: int | None) -> BenchOptions:
     """Checked options. Raises `UsageError` for an invalid value, `Unavailable` for a missing device."""
     if cache not in CACHES:
@@ -76,7 +71,7 @@ def chosen_ways(benchmark: Benchmark, implementations: Sequence[str], languages:
     """The ways asked for; all but the optional ones when nothing is. PyTorch's own is always among them.
 
     An implementation is a way's name (`c:2`, `pytorch`) or a language, which names its fastest version. Raises
-    `UsageError` for one that there is not.
+    `UsageError` for one that does not exist.
     """
     if not implementations and not languages:
         return tuple(way for way in benchmark.ways if not way.optional)

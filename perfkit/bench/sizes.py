@@ -27,18 +27,18 @@ def gpt2(
     `batch` is B and T, the device's usual ones when left out.
     """
     batch = batch or _BATCH["cuda" if device.startswith("cuda") else "cpu"]
-    known = {**fallback, **_MODEL, **batch}
+    values = {**fallback, **_MODEL, **batch}
     if family == "decoding":
-        return {name: {**known, **_TOKEN}[name] for name in names}
+        return {name: {**values, **_TOKEN}[name] for name in names}
     if family == "few_rows":
-        return {name: {**known, **_FEW, "N": batch["B"]}[name] for name in names}
+        return {name: {**values, **_FEW, "N": batch["B"]}[name] for name in names}
     tokens = batch["B"] * batch["T"]
     if family in _ROWS or "M" in names:
-        known["N"] = tokens
-        known["M"] = _WIDE.get(family, 768)
+        values["N"] = tokens
+        values["M"] = _WIDE.get(family, 768)
     elif "N" in names:
-        known["N"] = tokens * _ELEMENTS[family] if family in _ELEMENTS else _PARAMETERS
-    return {name: known[name] for name in names}
+        values["N"] = tokens * _ELEMENTS[family] if family in _ELEMENTS else _PARAMETERS
+    return {name: values[name] for name in names}
 
 
 def parse(text: str, names: Sequence[str]) -> dict[str, int]:

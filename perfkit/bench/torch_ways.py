@@ -1,4 +1,4 @@
-"""Ways that PyTorch computes by itself: an expression run as it stands, or compiled."""
+"""Ways that PyTorch computes by itself: an expression run as it is, or compiled."""
 
 from __future__ import annotations
 

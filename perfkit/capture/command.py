@@ -24,7 +24,7 @@ Show = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Captured:
-    """A capture that can be reported on: the file to read, its table, and what went wrong nevertheless."""
+    """A capture that can be reported on: the file to read, its table, and what went wrong all the same."""
 
     file: Path
     table: KernelTable
@@ -43,7 +43,7 @@ def capture(
     """Profile `program` into `out` (with the tool's own suffix) and read the result.
 
     `show` gets the progress, `output` each line that the program prints. Raises `UsageError` for a program or folder
-    that is not there, `Unavailable` where the tool cannot work here, `RunFailed` when nothing came of it.
+    that is missing, `Unavailable` where the tool cannot work here, `RunFailed` when nothing came of it.
     """
     problem = messages.missing(tool)
     if problem:
@@ -126,7 +126,7 @@ def _unfinished(out: Path) -> Iterator[Path]:
 
 
 def _renamed(problem: PerfkitError, partial: Path, out: Path) -> PerfkitError:
-    """The same problem about the final names."""
+    """Return the problem with the final names of the files in its message and hint."""
     message, hint = (
         text.replace(str(partial.with_suffix("")), str(out.with_suffix(""))) for text in (problem.message, problem.hint)
     )

@@ -19,7 +19,7 @@ _FORWARDED = (signal.SIGTERM, signal.SIGHUP)
 
 
 def run(program: Sequence[str], order: Order, folder: Path) -> int:
-    """Run `program` to its end with `order` in `folder`; its exit code, as a shell reports it.
+    """Run `program` to its end with `order` in `folder`; return its exit code, as a shell reports it.
 
     Raises `UsageError` for a program that cannot be run.
     """
@@ -40,7 +40,7 @@ def run(program: Sequence[str], order: Order, folder: Path) -> int:
 
 
 def check(program: Sequence[str]) -> None:
-    """Raise `UsageError` for a program that is not there."""
+    """Raise `UsageError` for a program that is missing."""
     if not program:
         raise UsageError("No program was named.", "Put it after two dashes: perfkit capture -- python train.py")
     first = program[0]

@@ -62,7 +62,7 @@ class CapturedProgram:
 
 
 def capture(program: CapturedProgram, progress: Progress) -> tuple[int, PerfkitError | None]:
-    """Run the program, and make the run folder of what was recorded; its exit code, and why there is no run folder.
+    """Run the program and make the run folder; return the program's exit code, and why there is no run folder.
 
     Raises `UsageError` for a program that cannot be run, or a folder that cannot be written, `Unavailable` where it is
     to be counted and ncu does not work here.

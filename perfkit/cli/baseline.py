@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from perfkit.cli.parts import options
+from perfkit.cli.parts.output import Destination, json_of, put
+from perfkit.errors import CheckFailed, InputError
+from perfkit.render.output import of_page
 
 if TYPE_CHECKING:
     from perfkit.compare.sides import Side
@@ -25,7 +28,6 @@ def save(
     Records are stored in .perfkit/baselines or in the folder that PERFKIT_BASELINES names. Traces are not copied.
     """
     from perfkit.compare import baselines, sources
-    from perfkit.errors import CheckFailed, InputError
 
     target = sources.find(run)
     if target is None:
@@ -89,7 +91,6 @@ def list_() -> None:
 def rm(names: Annotated[list[str], typer.Argument(help="Baselines to delete, with all their records.")]) -> None:
     """Delete baselines."""
     from perfkit.compare import baselines
-    from perfkit.errors import InputError
 
     for name in names:
         if not baselines.records(name):
@@ -109,10 +110,7 @@ def history(
 
     A step is where the values before and after differ by rank, at 5 % corrected for the places tried, and by 2 %.
     """
-    from perfkit.cli.parts.output import Destination, json_of, put
     from perfkit.compare import baselines, history
-    from perfkit.errors import InputError
-    from perfkit.render.output import of_page
     from perfkit.render.pages import history as rendered
 
     saved = {name: baselines.records(name) for name in names}

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from perfkit.cli.parts import options
+from perfkit.cli.parts.output import Destination, Json, json_of, make_folder, put, write
+from perfkit.cli.parts.shown import need_torch, progress
+from perfkit.render.output import of_page
 
 if TYPE_CHECKING:
     from perfkit.bench.results import Bench
     from perfkit.bench.run import BenchOptions
-    from perfkit.cli.parts.output import Json
     from perfkit.hardware.ceilings import Ceilings
 
 _what, _of_trace, _how, _output = map(options.panel, ("What", "An operator of a trace", "Measurement", "Output"))
@@ -52,7 +54,7 @@ def bench(
     as_json: options.AsJson = False,
     brief: options.Brief = None,
 ) -> int:
-    """Check every implementation of an operation against fp64, then time it beside PyTorch, with warm and cold caches.
+    """Check every implementation of an operation against fp64, then time it next to PyTorch, with warm and cold caches.
 
     With --kernel or --operator: run an operator of a trace again, from its recorded arguments.
 
@@ -60,8 +62,6 @@ def bench(
     ceilings measured on this machine (`perfkit ceilings`).
     """
     from perfkit.cli.parts import replayed
-    from perfkit.cli.parts.output import json_of, make_folder
-    from perfkit.cli.parts.shown import need_torch, progress
 
     asked = replayed.asked(operations, kernel, operator, module, script, (sizes, sweep, dtype, blocks, kernels))
     need_torch("perfkit bench")
@@ -70,8 +70,8 @@ def bench(
     how = setup.options(device or (replayed.best_device() if asked else "cpu"), seconds, cache, seed)
     folders = [str(k) for k in kernels or ()]
     wanted = (
-        [n for text in implementation or () for n in setup.names(text)],
-        [n for text in language or () for n in setup.names(text)],
+        [n for text in implementation or () for n in options.names(text)],
+        [n for text in language or () for n in options.names(text)],
     )
     if asked:
         measured = None if no_ceilings else lambda say: _ceilings(how, say)
@@ -79,7 +79,7 @@ def bench(
         _show(found, out, json_of(as_json, brief))
         return 1 if found[0].wrong else 0
     benchmarks = [s for name in operations for s in setup.benchmarks(name, how.device, blocks, folders)]
-    dtypes = setup.names(dtype) or ["fp32"]
+    dtypes = options.names(dtype) or ["fp32"]
     plans = [setup.plan(benchmark, sizes, sweep, *wanted, how.device) for benchmark in benchmarks]
     if out:
         make_folder(out)
@@ -97,9 +97,7 @@ def _ceilings(options: BenchOptions, say: Callable[[str, str], None]) -> Ceiling
 
 
 def _show(found: list[Bench], out: Path | None, as_json: Json | None) -> None:
-    from perfkit.cli.parts.output import Destination, put, write
     from perfkit.render import json
-    from perfkit.render.output import of_page
     from perfkit.render.pages import bench as rendered
 
     made = [of_page(one, rendered.page(one), f"bench-{one.operation}") for one in found]

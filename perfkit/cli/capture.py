@@ -8,15 +8,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from perfkit.cli.parts import options
+from perfkit.cli.parts import nsight, options, output, shown
+from perfkit.cli.parts.output import Destination, json_of
+from perfkit.errors import UsageError
+from perfkit.workloads.choices import not_one_of
 
 if TYPE_CHECKING:
     from perfkit.capture import counted
     from perfkit.capture.agent.order import Order
     from perfkit.capture.nsight import ncu, nsys
 
-NCU, WHAT, TORCH = options.NCU, "What ncu and nsys capture", "torch only"
 TORCH_TOOL, JOINED = "torch", "torch,ncu"
+_ncu, _what, _torch = map(options.panel, (options.NCU, "What ncu and nsys capture", "torch only"))
 
 
 def capture(
@@ -36,49 +39,25 @@ def capture(
             "profile.nsys-rep."
         ),
     ] = None,
-    backend: Annotated[
-        str, typer.Option(help="What the run calls this side, such as eager or compiled.", rich_help_panel=TORCH)
-    ] = "program",
-    warmup: Annotated[int, typer.Option(min=1, help="Steps before the recorded ones.", rich_help_panel=TORCH)] = 10,
-    steps: Annotated[int, typer.Option(min=1, help="Steps to record.", rich_help_panel=TORCH)] = 3,
-    after: Annotated[
-        float, typer.Option(min=0, help="Seconds after which the warm-up begins.", rich_help_panel=TORCH)
-    ] = 0.0,
-    memory: Annotated[
-        bool, typer.Option("--memory", help="Record allocations too: who holds the memory.", rich_help_panel=TORCH)
-    ] = False,
+    backend: Annotated[str, _torch("What the run calls this side, such as eager or compiled.")] = "program",
+    warmup: Annotated[int, _torch("Steps before the recorded ones.", min=1)] = 10,
+    steps: Annotated[int, _torch("Steps to record.", min=1)] = 3,
+    after: Annotated[float, _torch("Seconds after which the warm-up begins.", min=0)] = 0.0,
+    memory: Annotated[bool, _torch("Record allocations too: who holds the memory.", "--memory")] = False,
     lines: options.Lines = None,
-    stop: Annotated[
-        bool, typer.Option("--stop", help="End the program when the steps are recorded.", rich_help_panel=TORCH)
-    ] = False,
-    whole: Annotated[
-        bool,
-        typer.Option("--whole", help="Record the whole program as one step.", rich_help_panel=TORCH),
-    ] = False,
+    stop: Annotated[bool, _torch("End the program when the steps are recorded.", "--stop")] = False,
+    whole: Annotated[bool, _torch("Record the whole program as one step.", "--whole")] = False,
     counter_set: options.CounterSet = "metrics",
     clock_control: options.ClockControl = "none",
     cache_control: options.CacheControl = "all",
-    kernel_name: Annotated[
-        str, typer.Option(help="Only kernels with this name; regex:EXPRESSION for a pattern.", rich_help_panel=NCU)
-    ] = "",
-    launch_skip: Annotated[
-        int, typer.Option(min=0, help="Launches to skip at the beginning.", rich_help_panel=NCU)
-    ] = 0,
-    launch_count: Annotated[
-        int, typer.Option(min=0, help="Maximum number of launches to profile; 0 for all.", rich_help_panel=NCU)
-    ] = 0,
+    kernel_name: Annotated[str, _ncu("Only kernels with this name; regex:EXPRESSION for a pattern.")] = "",
+    launch_skip: Annotated[int, _ncu("Launches to skip at the beginning.", min=0)] = 0,
+    launch_count: Annotated[int, _ncu("Maximum number of launches to profile; 0 for all.", min=0)] = 0,
     nvtx: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Only inside this NVTX range (repeatable with ncu), such as step or DOMAIN@step.",
-            rich_help_panel=WHAT,
-        ),
+        list[str] | None, _what("Only inside this NVTX range (repeatable with ncu), such as step or DOMAIN@step.")
     ] = None,
     profiler_api: Annotated[
-        bool,
-        typer.Option(
-            "--profiler-api", help="Only between cudaProfilerStart and cudaProfilerStop.", rich_help_panel=WHAT
-        ),
+        bool, _what("Only between cudaProfilerStart and cudaProfilerStop.", "--profiler-api")
     ] = False,
     time_limit: Annotated[
         float | None,
@@ -99,21 +78,19 @@ def capture(
     With torch its output, input and exit code stay its own, and the report goes to stderr.
     """
     from perfkit.capture import command
-    from perfkit.cli.parts import output, reported, shown
     from perfkit.cli.parts import program as torch
+    from perfkit.cli.parts import reported
     from perfkit.cli.parts.nsight import changed
-    from perfkit.cli.parts.output import Destination, json_of
-    from perfkit.errors import UsageError
 
     options.use_costs(costs)
     of_ncu = {"set": counter_set, "clock_control": clock_control, "cache_control": cache_control,
               "kernel_name": kernel_name, "launch_skip": launch_skip, "launch_count": launch_count}  # fmt: skip
     tool = _checked_tool(tool)
     if tool in (TORCH_TOOL, JOINED):
-        nsight = {"nvtx": nvtx, "profiler_api": profiler_api, "time_limit": time_limit is not None, "json": as_json}
+        of_nsight = {"nvtx": nvtx, "profiler_api": profiler_api, "time_limit": time_limit is not None, "json": as_json}
         form = Destination(as_json=json_of(False, brief), limit=limit, on_stderr=True)
         order = _order(warmup, steps, after, memory, stop, whole, lines)
-        odd = changed(of_ncu) | nsight
+        odd = changed(of_ncu) | of_nsight
         plan = _counters(odd, counter_set, clock_control, cache_control, time_limit, whole) if tool == JOINED else None
         _check(backend, odd)
         if on or remote_python:
@@ -139,7 +116,6 @@ def capture(
 def _checked_tool(tool: str) -> str:
     """The tool; of two that are joined in one order. Raises `UsageError` for an unknown one."""
     from perfkit.capture.nsight import TOOLS
-    from perfkit.workloads.choices import not_one_of
 
     if set(tool.split(",")) == set(JOINED.split(",")):
         return JOINED
@@ -157,8 +133,6 @@ def _counters(
     """
     from perfkit.capture import counted
     from perfkit.capture.nsight import ncu
-    from perfkit.cli.parts import nsight
-    from perfkit.errors import UsageError
 
     if whole:
         raise UsageError("Counters are of one step, and --whole makes one of the program.", "Leave one of them out.")
@@ -172,7 +146,6 @@ def _counters(
 def _order(warmup: int, steps: int, after: float, memory: bool, stop: bool, whole: bool, lines: bool | None) -> Order:
     """Return what to record. Raises `UsageError` where the whole program is one step and others are asked for."""
     from perfkit.capture.agent.order import STEPS, WARMUP, Order
-    from perfkit.errors import UsageError
 
     if not whole:
         return Order(warmup, steps, after, memory, stop, lines=lines)
@@ -187,8 +160,6 @@ def _check(backend: str, of_nsight: dict[str, Any]) -> None:
     """Raise `UsageError` where an option of Nsight's was given, or for an odd name."""
     import re
 
-    from perfkit.errors import UsageError
-
     odd = next((name for name, value in of_nsight.items() if value), None)
     if odd:
         raise UsageError(f"--{odd.replace('_', '-')} needs --tool ncu or nsys.", "Leave it out, or choose the tool.")
@@ -199,7 +170,6 @@ def _check(backend: str, of_nsight: dict[str, Any]) -> None:
 def _file(out: Path | None, tool: str, overwrite: bool) -> Path:
     """The report's path with the suffix that the tool insists on. Raises `UsageError` for one that exists."""
     from perfkit.capture.nsight import ncu, nsys
-    from perfkit.errors import UsageError
 
     suffix = nsys.SUFFIX if tool == nsys.NAME else ncu.SUFFIX
     path = out or Path("profile")
@@ -215,8 +185,6 @@ def _options(
 ) -> ncu.NcuOptions | nsys.NsysOptions:
     """The tool's options. Raises `UsageError` for invalid values, and for `counters` where nsys runs."""
     from perfkit.capture.nsight import ncu, nsys
-    from perfkit.cli.parts import nsight
-    from perfkit.errors import UsageError
 
     names = counters["set"], counters["clock_control"], counters["cache_control"]
     nsight.check(tool, *names, 1.0 if time_limit is None else time_limit)

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from perfkit import units
 from perfkit.cli.parts import options
+from perfkit.cli.parts.shown import progress
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -32,7 +34,6 @@ def ceilings(
     --ranks also latency and bandwidth of each collective by message size, which `perfkit report` of ranks and
     `perfkit scale` refer to.
     """
-    from perfkit.cli.parts.shown import progress
     from perfkit.hardware.ceilings import to_json
     from perfkit.hardware.store import load_or_measure, load_or_measure_collectives
 
@@ -53,8 +54,6 @@ def ceilings(
 
 
 def _print(found: Ceilings, console: Console) -> None:
-    from perfkit import units
-
     took = f", {found.duration_s:.0f} s" if found.duration_s else ""
     console.print(f"[bold]{found.device_name or found.device}[/bold], {found.threads} threads")
     console.print(f"measured {found.measured_at}{took}; fingerprint {found.fingerprint}", style="dim")
@@ -84,8 +83,6 @@ def _print(found: Ceilings, console: Console) -> None:
 def _print_memory(found: Ceilings, console: Console) -> None:
     """One row a working set: what was reached there, and the roofs that follow (never below a larger set's)."""
     from rich.table import Table
-
-    from perfkit import units
 
     table = Table(title="Memory", title_justify="left", title_style="bold", box=None, padding=(0, 2, 0, 0))
     for column in ("working set", "fits", "measured", "roof", "in place", "read", "spread"):
@@ -117,7 +114,6 @@ def _print_memory(found: Ceilings, console: Console) -> None:
 def _print_compute(found: Ceilings, console: Console) -> None:
     from rich.table import Table
 
-    from perfkit import units
     from perfkit.hardware.ceilings import FUNCTIONS
 
     table = Table(title="Arithmetic", title_justify="left", title_style="bold", box=None, padding=(0, 2, 0, 0))
@@ -145,8 +141,6 @@ def _print_compute(found: Ceilings, console: Console) -> None:
 
 def _print_collectives(found: Ceilings, console: Console) -> None:
     """Return for each number of ranks two tables by message size: bus bandwidth, and the time of a call."""
-    from perfkit import units
-
     for ranks in dict.fromkeys(sweep.ranks for sweep in found.collectives):
         sweeps = [sweep for sweep in found.collectives if sweep.ranks == ranks]
         named = f"between {ranks} ranks, {sweeps[0].carrier}, {sweeps[0].measured_at}"
@@ -161,8 +155,6 @@ def _print_collectives(found: Ceilings, console: Console) -> None:
 
 def _print_by_size(title: str, sweeps: list[CollectiveSweep], columns: list[list[str]], console: Console) -> None:
     from rich.table import Table
-
-    from perfkit import units
 
     table = Table(title=title, title_justify="left", title_style="bold", box=None, padding=(0, 2, 0, 0))
     for name in ("message", *(sweep.operation for sweep in sweeps)):

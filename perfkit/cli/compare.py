@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from perfkit.cli.parts import options
+from perfkit.cli.parts.output import Destination, Json, json_of, put, write
+from perfkit.cli.parts.shown import progress
+from perfkit.errors import UsageError
 from perfkit.settings import MEASURE, without
 
 if TYPE_CHECKING:
-    from perfkit.cli.parts.output import Json
     from perfkit.compare.metrics import VerdictRule
     from perfkit.compare.results import Comparison
     from perfkit.compare.sides import Side
@@ -24,7 +26,7 @@ ASKED = without(
     ("generate", "executors", "ranks", "parallel", "hosts", "steps", "warmup", "profiler", "profile_memory",
      "lines", "launch_blocking")
 )  # fmt: skip
-_measured, _verdict, _output = map(options.panel, (MEASURE, "Verdict and gate", "Output"))
+_work, _measured, _verdict, _output = map(options.panel, (options.WORK, MEASURE, "Verdict and gate", "Output"))
 REGRESSED, CANNOT_TELL = 1, 3
 _ON_CANNOT_TELL = {"pass": 0, "fail": 1, "3": CANNOT_TELL}
 
@@ -58,10 +60,9 @@ def compare(
     given: options.Given,
     executors: Annotated[
         list[str] | None,
-        typer.Option(
-            help="Thunder's executors, by priority, separated by commas; repeated: a side each, on thunder where no "
-            "backend is named. default: Thunder's own list.",
-            rich_help_panel=options.WORK,
+        _work(
+            "Thunder's executors, by priority, separated by commas; repeated: a side each, on thunder where no backend "
+            "is named. default: Thunder's own list."
         ),
     ] = None,
     fail_on: Annotated[
@@ -90,7 +91,6 @@ def compare(
     """
     from perfkit.compare import gate
     from perfkit.compare.metrics import VerdictRule
-    from perfkit.errors import UsageError
 
     options.use_costs(costs)
     texts = list(targets or [])
@@ -100,8 +100,6 @@ def compare(
     rule = VerdictRule(options.share(resolution, "--resolution"), options.share(allow, "--allow") if allow else None)
     asked = {**given, "executors": executors or []}
     from perfkit.cli.parts import measured
-    from perfkit.cli.parts.output import json_of
-    from perfkit.cli.parts.shown import progress
     from perfkit.compare.sources import check_comparable, sides_of
 
     answer = json_of(as_json, brief)
@@ -130,9 +128,7 @@ def compare(
 
 
 def _need_two(limits: Sequence[object], sides: int) -> None:
-    """Raise `UsageError` where there are conditions and nothing to hold them against: before anything is measured."""
-    from perfkit.errors import UsageError
-
+    """Raise `UsageError` for conditions without anything to compare with, before anything is measured."""
     if limits and sides < 2:
         raise UsageError("--fail-on needs two sides.", "Name a baseline and a run, or two backends.")
 
@@ -152,7 +148,6 @@ def _compared(
 
 def _put(found: Comparison, out: Path | None, limit: int | None, as_json: Json | None, as_markdown: bool) -> None:
     """Write the comparison where a folder is given, and show it."""
-    from perfkit.cli.parts.output import Destination, put, write
     from perfkit.render.pages import compare as rendered
 
     rows = rendered.LIMIT if limit is None else limit or None

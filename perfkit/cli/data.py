@@ -7,6 +7,10 @@ from typing import Annotated
 
 import typer
 
+from perfkit import units
+from perfkit.cli.parts.shown import progress
+from perfkit.errors import UsageError
+
 app = typer.Typer(help="Make data for workloads.", no_args_is_help=True)
 
 
@@ -28,9 +32,6 @@ def criteo(
     The values are synthetic. They are skewed within each feature like real ones, have the cardinalities of Criteo's
     Kaggle data up to --largest, and influence the click.
     """
-    from perfkit import units
-    from perfkit.cli.parts.shown import progress
-    from perfkit.errors import UsageError
     from perfkit.workloads.criteo import metadata_path, write_clicks
 
     if out.suffix == ".json":

@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from perfkit.cli.parts import options
+from perfkit.cli.parts.output import Destination, json_of, put
+from perfkit.cli.parts.shown import progress
+from perfkit.render.output import of_page
 
 if TYPE_CHECKING:
     from perfkit.workloads.interface import Workload
@@ -33,10 +36,7 @@ def eval_(
 
     Each backend is compared with the first one on the same tokens. Exit code 1: one of them failed.
     """
-    from perfkit.cli.parts.output import Destination, json_of, put
-    from perfkit.cli.parts.shown import progress
     from perfkit.evaluation import evaluate
-    from perfkit.render.output import of_page
     from perfkit.render.pages import evaluation as rendered
     from perfkit.workloads import loader
     from perfkit.workloads.settings import resolve_settings

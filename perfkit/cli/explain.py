@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from perfkit.workloads.choices import unknown
+
 
 def explain(
     name: Annotated[
@@ -14,7 +16,6 @@ def explain(
 ) -> None:
     """Explain a finding: what it means, how it is recognised, what its estimate assumes, and what helps."""
     from perfkit.render import explanations
-    from perfkit.workloads.choices import unknown
 
     if not name:
         typer.echo(explanations.listing(explanations.RULES))

@@ -7,6 +7,10 @@ from typing import Annotated
 
 import typer
 
+from perfkit import units
+from perfkit.cli.parts.shown import progress
+from perfkit.errors import UsageError
+
 
 def export(
     workload: Annotated[str, typer.Argument(help="gpt2, or for --hf llama.")],
@@ -29,8 +33,6 @@ def export(
     llm.c's are checkpoint, debug state, tokenizer and token data. The debug state holds one batch with the model's
     logits, loss and gradients in fp32. llm.c's test_gpt2 compares its results with them.
     """
-    from perfkit.cli.parts.shown import progress
-    from perfkit.errors import UsageError
     from perfkit.workloads import huggingface, loader
     from perfkit.workloads.llmc.export import export as write
     from perfkit.workloads.settings import resolve_settings
@@ -61,8 +63,6 @@ def export(
 
 def _print(files: list[Path], notes: list[str]) -> None:
     from rich.console import Console
-
-    from perfkit import units
 
     console = Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
     for path in files:

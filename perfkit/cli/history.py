@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from perfkit.cli.parts import options
+from perfkit.cli.parts.output import Destination, json_of, put
+from perfkit.render.output import of_page
 
 
 def history(
@@ -11,10 +13,8 @@ def history(
     brief: options.Brief = None,
 ) -> None:
     """Show the tries of a log, by machine and command: times of different machines are never compared."""
-    from perfkit.cli.parts.output import Destination, json_of, put
     from perfkit.hardware.cpu import read_cpu
     from perfkit.hardware.identity import fingerprint
-    from perfkit.render.output import of_page
     from perfkit.render.pages import tries as rendered
     from perfkit.tries import log as logs
 

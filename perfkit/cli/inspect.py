@@ -11,9 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from perfkit.cli.parts import options
+from perfkit.cli.parts.output import Json, json_of
+from perfkit.cli.parts.shown import need_torch, progress
+from perfkit.errors import UsageError
+from perfkit.render.output import of_page
+from perfkit.run_folder import is_run_folder, write_whole
 
 if TYPE_CHECKING:
-    from perfkit.cli.parts.output import Json
     from perfkit.inspection.results import Inspected
     from perfkit.render.page import Page
 
@@ -57,10 +61,6 @@ def inspect(
     source lines at which warps waited, and why. Files of perfkit/profile.cuh, and
     traces of Proton's scopes inside kernels: the time of a kernel's regions.
     """
-    from perfkit.cli.parts.output import json_of
-    from perfkit.cli.parts.shown import progress
-    from perfkit.run_folder import is_run_folder, write_whole
-
     answer = json_of(as_json, brief)
     if Path(what).is_file() and Path(what).suffix != ".py":  # which holds a model
         from perfkit.cli.parts import code, regions
@@ -78,7 +78,7 @@ def inspect(
             folders = [str(k) for k in kernels or ()]
             found = list(_of_kernel(what, implementation or [], dtype, arch, sizes, folders))
     if out:
-        write_whole(out, "\n\n".join(f"{_comment(one)}\n{one.listing}" for one in found) + "\n")
+        write_whole(out, "\n\n".join(f"{f'# {one.title}'}\n{one.listing}" for one in found) + "\n")
     _print(found, answer, listing, out)
 
 
@@ -100,28 +100,19 @@ def _of_workload(what: str, backend: str, asked: dict[str, Any], say: Callable[[
 def _of_kernel(
     what: str, implementations: list[str], dtype: str, arch: str, sizes: str, folders: list[str]
 ) -> Iterator[Inspected]:
-    from perfkit.cli.parts.shown import need_torch
-    from perfkit.errors import UsageError
-
     need_torch("perfkit inspect")
     from perfkit.inspection import kernels
     from perfkit.workloads import loader
 
     if what in [w.name for w in loader.names()]:
         raise UsageError(f"{what} is a workload.", f"Name a backend: perfkit inspect {what} --backend compile.")
-    wanted = [name.strip() for text in implementations for name in text.split(",") if name.strip()]
+    wanted = [name for text in implementations for name in options.names(text)]
     yield from kernels.inspect_operation(what, wanted, dtype, arch, sizes, folders)
-
-
-def _comment(one: Inspected) -> str:
-    return f"# {one.title}"
 
 
 def _print(found: list[Inspected], answer: Json | None, listing: bool, out: Path | None) -> None:
     if answer:
         import msgspec
-
-        from perfkit.render.output import of_page
 
         shown = [msgspec.structs.replace(one, listing=one.listing if listing else "") for one in found]
         sys.stdout.write(answer.text(of_page(shown, _page(found), "inspect")))

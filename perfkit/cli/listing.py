@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from perfkit.cli.parts import options
+from perfkit.errors import UsageError
 
 
 def list_(
@@ -18,8 +19,6 @@ def list_(
     as_json: options.AsJson = False,
 ) -> None:
     """List what perfkit can run here: workloads with their presets, backends, and hand-written kernels."""
-    from perfkit.errors import UsageError
-
     sections = {"workloads": _workloads, "backends": _backends, "kernels": lambda: _kernels(kernels or [])}
     if what != "all" and what not in sections:
         raise UsageError(f"There is nothing called {what!r} to list.", f"Known: {', '.join(sections)}, all.")

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from perfkit.errors import Unavailable
+
 
 def mcp(
     folders: Annotated[list[Path], typer.Argument(help="Folders whose profiles and runs the client may read.")],
@@ -26,7 +28,6 @@ def mcp(
     from importlib.util import find_spec
 
     from perfkit.agents.access import Access
-    from perfkit.errors import Unavailable
 
     if find_spec("mcp") is None:
         raise Unavailable("The package mcp is not installed.", "Install it: pip install 'perfkit[agents]'.")

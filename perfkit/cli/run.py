@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import sys
-import time
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from perfkit.cli.parts import options
+from perfkit.cli.parts import nsight, options, shown
+from perfkit.cli.parts.output import Json, json_of
+from perfkit.run_folder import usual_folder
 from perfkit.settings import DATA, MEASURE, without
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from perfkit.cli.parts.output import Json
     from perfkit.errors import PerfkitError
     from perfkit.run.ranks.meeting import Meeting
     from perfkit.run_folder import Settings
 
     Progress = Callable[[str, str], None]
+
+_ncu, _measured, _data = map(options.panel, (options.NCU, MEASURE, DATA))
 
 
 @options.from_settings(
@@ -44,37 +46,18 @@ def run(
     clock_control: options.ClockControl = "none",
     cache_control: options.CacheControl = "all",
     one_layer: Annotated[
-        bool,
-        typer.Option(
-            "--one-layer",
-            help="Profile a model with one layer and use its counters for all layers.",
-            rich_help_panel=options.NCU,
-        ),
+        bool, _ncu("Profile a model with one layer and use its counters for all layers.", "--one-layer")
     ] = False,
-    time_limit: Annotated[
-        float,
-        typer.Option(help="Time limit for each backend under ncu or nsys, in seconds.", rich_help_panel=MEASURE),
-    ] = 1800.0,
+    time_limit: Annotated[float, _measured("Time limit for each backend under ncu or nsys, in seconds.")] = 1800.0,
     skip_unavailable: options.SkipUnavailable = False,
     costs: options.Costs = None,
-    out: Annotated[
-        Path | None, typer.Option(help="The run folder to write; default: a new one in runs/.", rich_help_panel=DATA)
-    ] = None,
+    out: Annotated[Path | None, _data("The run folder to write; default: a new one in runs/.")] = None,
     overwrite: Annotated[
-        bool,
-        typer.Option(
-            "--overwrite",
-            help="Replace an existing run at --out once the new one is complete.",
-            rich_help_panel=DATA,
-        ),
+        bool, _data("Replace an existing run at --out once the new one is complete.", "--overwrite")
     ] = False,
     annotate: Annotated[
         bool,
-        typer.Option(
-            "--annotate",
-            help="List generated programs (Thunder's traces, Inductor's code) with the cost of each line.",
-            rich_help_panel=DATA,
-        ),
+        _data("List generated programs (Thunder's traces, Inductor's code) with the cost of each line.", "--annotate"),
     ] = False,
     as_json: options.AsJson = False,
     brief: options.Brief = None,
@@ -88,8 +71,6 @@ def run(
     with a reference in higher precision. Then the backends are timed in turns and profiled, with --profiler ncu or nsys
     once more under that tool. Exit code 1: a backend is wrong or failed, or the tool gave no result.
     """
-    from perfkit.cli.parts import nsight, shown
-    from perfkit.cli.parts.output import json_of
     from perfkit.cli.parts.reported import RunReport, in_run
     from perfkit.run.ranks import hosts
     from perfkit.run.ranks.meeting import meeting_of
@@ -103,7 +84,7 @@ def run(
         alone = {"on": on, "nnodes": given["hosts"] > 1, "annotate": annotate, "overwrite": overwrite}
         options.alone(alone | {f"profiler {profiler}": profiler in ("ncu", "nsys")})
     if on or remote_python:
-        folder = out or Path("runs") / f"{Path(workload).stem}-{time.strftime('%Y%m%d-%H%M%S')}"
+        folder = out or usual_folder(Path(workload).stem)
         return _elsewhere(context, on, remote_python, folder, overwrite, answer, annotate)
 
     chosen = loader.find(workload)
@@ -118,7 +99,7 @@ def run(
         print(f"Host {meeting.number} of {settings.hosts} waits for host 0 at {meeting.host}.", file=sys.stderr)
         hosts.serve(settings, meeting, [*chosen_backends], [*unavailable])
         return 0
-    folder = out or Path("runs") / f"{chosen.name}-{settings.preset}-{time.strftime('%Y%m%d-%H%M%S')}"
+    folder = out or usual_folder(f"{chosen.name}-{settings.preset}")
     if len(sizes) > 1:
         each = [resolve(batch_size=size) for size in sizes]
         return _of_sizes(each, chosen_backends, unavailable, folder, answer)
@@ -155,7 +136,7 @@ def _record(
     progress: Progress,
     meeting: Meeting | None,
 ) -> list[PerfkitError]:
-    """Make the run folder; what Nsight was asked for and did not give."""
+    """Make the run folder; return what Nsight was asked for and did not give."""
     from perfkit.run.session import Session
 
     session = Session(settings, named, folder, unavailable, overwrite, progress, plan, meeting)
@@ -167,7 +148,7 @@ def _elsewhere(
     context: typer.Context, host: str, python: str, folder: Path, overwrite: bool, as_json: Json | None, annotate: bool
 ) -> int:
     """Record on another machine, and report here."""
-    from perfkit.cli.parts import elsewhere, shown
+    from perfkit.cli.parts import elsewhere
     from perfkit.cli.parts.reported import RunReport, in_run
 
     code, brought = elsewhere.do(context, host, python, folder, overwrite)

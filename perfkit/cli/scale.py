@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from perfkit.cli.parts import options
+from perfkit.cli.parts.output import Destination, json_of, put
+from perfkit.errors import UsageError
+from perfkit.render.output import of_page
 
 if TYPE_CHECKING:
     from perfkit.hardware.collectives.results import CollectiveSweep
@@ -46,10 +49,6 @@ def scale(
     the schedule of ddp, fsdp or zero1 allows. A run with --parallel and --ranks 1 has what sharing costs the rank
     itself in its step; without it is assumed. Every assumption is printed. Needs no torch and no GPU.
     """
-    from perfkit.cli.parts import options
-    from perfkit.cli.parts.output import Destination, json_of, put
-    from perfkit.errors import UsageError
-    from perfkit.render.output import of_page
     from perfkit.render.pages import scale as rendered
     from perfkit.scale import links, one_rank, predict
 
@@ -67,8 +66,6 @@ def scale(
 
 def _chosen(run: Path, backend: str) -> tuple[Path, str]:
     """The folder and the backend of it: FOLDER:BACKEND names both, as for `perfkit compare`."""
-    from perfkit.errors import UsageError
-
     folder, _, named = str(run).rpartition(":")
     if run.exists() or not folder or not Path(folder).exists():
         return run, backend
@@ -78,8 +75,6 @@ def _chosen(run: Path, backend: str) -> tuple[Path, str]:
 
 
 def _number(text: str) -> int:
-    from perfkit.errors import UsageError
-
     if not text.isdecimal():
         raise UsageError(f"--ranks: {text!r} is not a whole number.", "Write --ranks 8,64.")
     return int(text)

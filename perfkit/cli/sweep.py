@@ -10,6 +10,7 @@ import typer
 
 from perfkit.cli.parts import options, sweeps
 from perfkit.cli.parts.output import json_of
+from perfkit.errors import UsageError
 from perfkit.settings import DATA, fields
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ HELPS = {
     "profiler": "torch, or none for timings only.",
     "warmup": "Steps before the timed ones.",
 }
+_axis, _data = map(options.panel, (AXES, DATA))
 
 
 @options.from_settings((*VARIED, *ALIKE), lists=VARIED, panels=dict.fromkeys(VARIED, AXES), helps=HELPS)
@@ -34,17 +36,10 @@ def sweep(
     backend: Annotated[str, typer.Option(help="Backends, separated by commas.")] = "eager",
     *,
     given: options.Given,
-    prompt: Annotated[
-        str, typer.Option(help=f"Tokens of the prompt for --generate. {options.LIST}", rich_help_panel=AXES)
-    ] = "",
-    dim: Annotated[
-        list[str] | None,
-        typer.Option(help="Dimensions of the preset: width=64,128,256 (repeatable).", rich_help_panel=AXES),
-    ] = None,
+    prompt: Annotated[str, _axis(f"Tokens of the prompt for --generate. {options.LIST}")] = "",
+    dim: Annotated[list[str] | None, _axis("Dimensions of the preset: width=64,128,256 (repeatable).")] = None,
     skip_unavailable: options.SkipUnavailable = False,
-    out: Annotated[
-        Path | None, typer.Option(help="Folder of the sweep; default: runs/sweep-NAME.", rich_help_panel=DATA)
-    ] = None,
+    out: Annotated[Path | None, _data("Folder of the sweep; default: runs/sweep-NAME.")] = None,
     as_json: options.AsJson = False,
 ) -> int:
     """Run a workload over a grid of sizes, and plot time, throughput and efficiency against each size.
@@ -52,7 +47,6 @@ def sweep(
     Every combination is a complete run (`perfkit run`) in its own folder. Existing runs are not repeated, so a stopped
     sweep continues where it was. Exit code 1: a backend is wrong or failed in one of the runs.
     """
-    from perfkit.errors import UsageError
     from perfkit.workloads import loader
 
     if given["profiler"] not in ("torch", "none"):
@@ -70,7 +64,14 @@ def sweep(
     unavailable: dict[str, str] = {}
     for cell in cells:  # what a backend can do may depend on what is varied
         unavailable |= options.unavailable_of(named, cell.settings, skip_unavailable)
-    return sweeps.run(_varied(axes), cells, named, unavailable, folder, json_of(as_json))
+    return sweeps.run(
+        {name: values for name, values in axes.items() if len(values) > 1},
+        cells,
+        named,
+        unavailable,
+        folder,
+        json_of(as_json),
+    )
 
 
 def _axes(dim: Sequence[str], given: Mapping[str, str]) -> dict[str, list[str]]:
@@ -78,8 +79,6 @@ def _axes(dim: Sequence[str], given: Mapping[str, str]) -> dict[str, list[str]]:
 
     Raises `UsageError` for a dimension without values.
     """
-    from perfkit.errors import UsageError
-
     axes = {name: _list(text) for name, text in given.items() if text}
     for text in dim:
         name, _, values = text.partition("=")
@@ -90,11 +89,7 @@ def _axes(dim: Sequence[str], given: Mapping[str, str]) -> dict[str, list[str]]:
 
 
 def _list(text: str) -> list[str]:
-    return list(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
-
-
-def _varied(axes: Mapping[str, list[str]]) -> dict[str, list[str]]:
-    return {name: values for name, values in axes.items() if len(values) > 1}
+    return list(dict.fromkeys(options.names(text)))
 
 
 def _cells(workload: str, axes: dict[str, list[str]], fixed: dict[str, Any], folder: Path) -> list[SweepCell]:
@@ -118,8 +113,6 @@ def _cells(workload: str, axes: dict[str, list[str]], fixed: dict[str, Any], fol
 
 
 def _whole(text: str) -> int:
-    from perfkit.errors import UsageError
-
     if not text.isdecimal():
         raise UsageError(f"{text!r} is not a whole number.", "Write sizes as in --batch-size 32,64.")
     return int(text)

@@ -8,6 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from perfkit.cli.parts.output import make_folder
+from perfkit.errors import InputError, UsageError
+from perfkit.render.output import safe_name
+from perfkit.run_folder import MANIFEST
+
 if TYPE_CHECKING:
     from perfkit.ranks.drawing import Drawing
 
@@ -37,7 +42,6 @@ def trace(
     from perfkit import readers
     from perfkit.analysis.timeline.layout import timelines
     from perfkit.cli.parts import ranks
-    from perfkit.errors import InputError, UsageError
     from perfkit.render import trace as chrome
 
     path = paths[0]
@@ -80,11 +84,6 @@ def _target(path: Path, out: Path | None, name: str) -> Path:
 
     Raises `UsageError` for a folder, or the profile itself.
     """
-    from perfkit.cli.parts.output import make_folder
-    from perfkit.errors import UsageError
-    from perfkit.render.output import safe_name
-    from perfkit.run_folder import MANIFEST
-
     if out is None:
         if path.is_dir() or path.name == MANIFEST:
             return (path if path.is_dir() else path.parent) / f"perfkit{ENDING}"

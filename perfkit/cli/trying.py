@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from perfkit.cli.parts import options
+from perfkit.cli.parts.output import Destination, json_of
+from perfkit.cli.parts.shown import need_torch
+from perfkit.errors import UsageError
 from perfkit.settings import MEASURE
 
 if TYPE_CHECKING:
@@ -51,8 +54,6 @@ def try_(
     """
     from perfkit.capture.agent.order import Order
     from perfkit.cli.parts import measured
-    from perfkit.cli.parts.output import Destination, json_of
-    from perfkit.cli.parts.shown import need_torch
     from perfkit.cli.parts.tried import tried
     from perfkit.compare.metrics import VerdictRule
     from perfkit.tries.interleaved import TimedCommand
@@ -68,7 +69,6 @@ def try_(
 
 def _asked(patch: str, before: str, after: str, keep: bool) -> SideNames:
     """Return the sides that are compared. Raises `UsageError` for a patch that cannot be read."""
-    from perfkit.errors import UsageError
     from perfkit.tries.trees import SideNames
 
     if not patch:

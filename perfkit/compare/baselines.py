@@ -6,7 +6,7 @@
           baseline.json               when, from where, and what may be plotted
           content/ or content.parquet
 
-A record is made under a temporary name and renamed: it is whole, or it is not there. Traces and event files are left
+A record is made under a temporary name and renamed: it is whole or not there. Traces and event files are left
 out; what a comparison needs is kept.
 """
 
@@ -23,6 +23,7 @@ from pathlib import Path
 import msgspec
 
 from perfkit.errors import InputError, RunFailed, UsageError
+from perfkit.run_folder import read_record
 
 RECORD, CONTENT = "baseline.json", "content"
 SCHEMA_VERSION = 1
@@ -143,14 +144,7 @@ def remove(name: str) -> int:
 
 
 def _read(path: Path) -> Record:
-    try:
-        record = msgspec.json.decode(path.read_bytes(), type=Record)
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}.") from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} is damaged: {error}.", "Remove its folder, and save the baseline again.") from error
-    if record.schema > SCHEMA_VERSION:
-        raise InputError(f"{path} was written by a newer perfkit.", "Update perfkit to read it.")
+    record = read_record(path, Record, SCHEMA_VERSION, "Remove its folder, and save the baseline again.")
     if record.content not in (CONTENT, f"{CONTENT}.parquet"):
         raise InputError(f"{path} is damaged: it names {record.content!r}.", "Save the baseline again.")
     return record

@@ -80,7 +80,7 @@ def _tested(first: Side, second: Side, limit: Limit, rule: metrics.VerdictRule) 
         return metrics.efficiency(first, second, rule).tested if judged else "a side's ceilings are unknown"
     groups = [{g.key: g.time_ns for g in (s.backend.passes if kind == "pass" else s.backend.families)}
               for s in (first, second)]  # fmt: skip
-    if not any(name in one for one in groups):
+    if not any(name in group for group in groups):
         known = ", ".join(dict.fromkeys([*groups[0], *groups[1]])) or "none"
         raise UsageError(f"--fail-on {limit.text!r}: no side has a {kind} {name!r}.", f"There are: {known}.")
     return metrics.kernel_time(first, second, kind, name, rule, (groups[0].get(name), groups[1].get(name))).tested

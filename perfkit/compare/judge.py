@@ -77,25 +77,25 @@ def _placed(side: Side, marked: pd.DataFrame | None) -> pd.DataFrame | None:
 
 def incomparable(first: Side, second: Side) -> list[str]:
     """Why the times of two sides must not be compared, in words; empty where nothing forbids it."""
-    found = []
+    reasons = []
     a, b = first.manifest, second.manifest
     if a is not None and b is not None:
         for name in _SETTINGS:
-            one, other = getattr(a.settings, name), getattr(b.settings, name)
-            if one != other:
-                found.append(f"{name.replace('_', ' ')}: {_word(one)} and {_word(other)}")
-        found += comparable(a.environment, b.environment)
-    one, other = first.backend.device, second.backend.device
-    if one and other and one != other and not any(words.startswith("device:") for words in found):
-        found.append(f"device: {one} and {other}")
+            own_value, other = getattr(a.settings, name), getattr(b.settings, name)
+            if own_value != other:
+                reasons.append(f"{name.replace('_', ' ')}: {_word(own_value)} and {_word(other)}")
+        reasons += comparable(a.environment, b.environment)
+    own_value, other = first.backend.device, second.backend.device
+    if own_value and other and own_value != other and not any(words.startswith("device:") for words in reasons):
+        reasons.append(f"device: {own_value} and {other}")
     if first.table is not None and second.table is not None and first.backend.per != second.backend.per:
-        found.append(f"amounts are of a {first.backend.per} and of a {second.backend.per}")
+        reasons.append(f"amounts are of a {first.backend.per} and of a {second.backend.per}")
     gpus = [
         sorted(g.get("name", "") for g in s.table.facts.get("gpus") or []) if s.table else [] for s in (first, second)
     ]
-    if all(gpus) and gpus[0] != gpus[1] and not any(words.startswith("GPUs:") for words in found):
-        found.append(f"GPUs: {', '.join(gpus[0])} and {', '.join(gpus[1])}")
-    return found
+    if all(gpus) and gpus[0] != gpus[1] and not any(words.startswith("GPUs:") for words in reasons):
+        reasons.append(f"GPUs: {', '.join(gpus[0])} and {', '.join(gpus[1])}")
+    return reasons
 
 
 def _word(value: object) -> str:

@@ -70,7 +70,7 @@ def measure(
     progress: Progress,
     peaks: Sequence[float | None] = (),
 ) -> tuple[list[RecordedLaunch], str]:
-    """Measure `programs`, kernel tables below `folder`; the launches, and why there are as many as there are.
+    """Measure `programs`, kernel tables below `folder`; return the launches, and why there are as many as there are.
 
     `peaks` are the sides' peaks of memory in bytes, where an earlier run measured them. Raises `RunFailed` when a side
     fails, or the machine's memory does not hold all sides at once.

@@ -144,7 +144,7 @@ def kernel_time(
 
 
 def others(first: Side, second: Side, rule: VerdictRule) -> Iterator[Weighed]:
-    """Peak memory and efficiency, each where both sides have it."""
+    """Compare peak memory and efficiency, each if both sides know it."""
     if first.memory and second.memory:
         yield memory(first, second, rule)
     if first.backend.efficiency is not None and second.backend.efficiency is not None:
@@ -163,7 +163,7 @@ def memory(first: Side, second: Side, rule: VerdictRule) -> Weighed:
 
 
 def _single(first: float, second: float, rule: VerdictRule) -> Judgement:
-    """One value each, known but for the allowance: there is nothing to test."""
+    """One value each, known except for the allowance: there is nothing to test."""
     allowance = OTHER_TIME if rule.allowance is None else rule.allowance
     ratio = second / first
     found = Judgement(

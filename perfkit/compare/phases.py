@@ -47,9 +47,9 @@ def _phase(
 ) -> tuple[PhasePair, list[Weighed]]:
     """One phase, and its metrics, each judged by itself."""
     mine = [_of(one, phase) for one in served]
-    tokens = [_mean(_tokens(one) for one in steps.values()) for steps in mine]
-    context = [_mean(one.context for one in steps.values()) for steps in mine]
-    requests = [_mean(one.prompts + one.generating for one in steps.values()) for steps in mine]
+    tokens = [_mean(_tokens(step) for step in steps.values()) for steps in mine]
+    context = [_mean(step.context for step in steps.values()) for steps in mine]
+    requests = [_mean(step.prompts + step.generating for step in steps.values()) for steps in mine]
     pair = PhasePair(
         phase=phase, iterations=[len(steps) for steps in mine], requests=requests, tokens=tokens, context=context,
         tested=[], unlike=_unlike(phase, requests, tokens, context),

@@ -14,8 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from perfkit.errors import InputError
-from perfkit.run_folder import write_whole
+from perfkit.run_folder import read_record, write_record
 
 SCHEMA_VERSION = 1
 MEASUREMENT = "compare.json"
@@ -64,7 +63,7 @@ class Measurement(msgspec.Struct, kw_only=True):
 
 def write_measurement(folder: Path, measurement: Measurement) -> None:
     """Write the record through a temporary name."""
-    write_whole(folder / MEASUREMENT, msgspec.json.format(msgspec.json.encode(measurement), indent=1))
+    write_record(folder / MEASUREMENT, measurement)
 
 
 def is_measurement(path: Path) -> bool:
@@ -74,13 +73,4 @@ def is_measurement(path: Path) -> bool:
 
 def read_measurement(folder: Path) -> Measurement:
     """Read and check a record. Raises `InputError` when it is damaged or of a newer version."""
-    path = folder / MEASUREMENT
-    try:
-        found = msgspec.json.decode(path.read_bytes(), type=Measurement)
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}.") from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} is damaged: {error}.", "Measure again.") from error
-    if found.schema > SCHEMA_VERSION:
-        raise InputError(f"{path} was written by a newer perfkit ({found.perfkit}).", "Update perfkit to read it.")
-    return found
+    return read_record(folder / MEASUREMENT, Measurement, SCHEMA_VERSION, "Measure again.")

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import perfkit
+from perfkit.capture.folders import made
 from perfkit.compare.launching import SideProgram, measure
 from perfkit.compare.record import MeasuredSide, Measurement, is_measurement, write_measurement
 from perfkit.compare.stopping import StoppingRule
@@ -71,25 +71,11 @@ def _named(progress: Progress, run: str) -> Progress:
     return lambda who, what: progress(f"{run}, {who}", what)
 
 
-@contextlib.contextmanager
-def _new_folder(folder: Path, overwrite: bool) -> Iterator[Path]:
-    """Give a temporary folder that takes the place of `folder` at the end, and goes away if the measurement does not
-    get there."""
+def _new_folder(folder: Path, overwrite: bool) -> AbstractContextManager[Path]:
+    """Give a temporary folder that takes the place of `folder` at the end. Raises `UsageError` where it may not."""
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         if not is_measurement(folder):
             raise UsageError(f"{folder} exists and is not a measured comparison.", "Choose another --out.")
         if not overwrite:
             raise UsageError(f"{folder} holds a comparison already.", "Choose another --out, or give --overwrite.")
-    partial = folder.with_name(f".{folder.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    try:
-        partial.mkdir(parents=True)
-    except OSError as error:
-        raise UsageError(f"{folder} cannot be made: {error.strerror}.", "Choose another --out.") from error
-    try:
-        yield partial
-        if folder.exists():
-            shutil.rmtree(folder)
-        partial.rename(folder)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+    return made(folder)

@@ -42,7 +42,7 @@ BLOCKS = 5  # into which the steps of a run without recorded turns are divided
 class Values:
     """Values of one metric, one a `unit`; `pairs` where those of two sides of the same origin belong together.
 
-    `share` is the part of the error that a verdict on them may spend: 1 but for launches that could stop at several
+    `share` is the part of the error that a verdict on them may spend: 1 except for launches that could stop at several
     numbers.
 
     `steps` holds each launch's profiled steps, in order, where sides recorded theirs in turns.
@@ -98,7 +98,7 @@ class Side:
 
     @cached_property
     def places(self) -> Places | None:
-        """The places of the rows of `frame`, as the report has them."""
+        """Return the places of the rows of `frame`, as in the report."""
         if self.frame is None:
             return None
         return places_of(self.frame if self.marked is None else align_places(self.frame, self.marked))
@@ -139,7 +139,7 @@ def profiled_steps(frame: pd.DataFrame) -> int:
 
 
 def of_run(run: Run, backend: str, label: str, source: str) -> Side:
-    """One backend of a run. Raises `KeyError` for one that is not there."""
+    """One backend of a run. Raises `KeyError` for one that is missing."""
     return of_report(run, analyse(run), backend, label, source)
 
 
@@ -244,13 +244,14 @@ def _launch_flags(
     void = [launch.unusable for launch in launches if launch.unusable]
     if void:
         found.append(f"the profiles of {len(void)} of {len(launches)} launches are unusable and left out: {void[0]}")
-    odd = series.outliers(samples)
-    if odd:
-        found.append(f"{len(odd)} of {len(samples)} steps are outliers: far above the median")
-    moved = series.drift(units)
-    if moved is not None:
-        found.append(f"the steps drifted by {moved:+.1%} from the first launches to the last")
-    return found
+    return found + _odd_steps(samples, units, "from the first launches to the last")
+
+
+def _odd_steps(samples: Sequence[float], units: Sequence[float], span: str) -> list[str]:
+    """Return sentences about outliers among the steps, and about a drift over `span`."""
+    odd, moved = series.outliers(samples), series.drift(units)
+    found = [f"{len(odd)} of {len(samples)} steps are outliers: far above the median"] if odd else []
+    return found if moved is None else [*found, f"the steps drifted by {moved:+.1%} {span}"]
 
 
 def _turns(record: BackendRun, source: str) -> Values:
@@ -269,13 +270,7 @@ def _even(count: int) -> list[int]:
 
 def _flags(samples: Sequence[float], units: Sequence[float], warmup: Sequence[float]) -> list[str]:
     """Return sentences about odd features of a series of steps."""
-    found = []
-    odd = series.outliers(samples)
-    if odd:
-        found.append(f"{len(odd)} of {len(samples)} steps are outliers: far above the median")
-    moved = series.drift(units)
-    if moved is not None:
-        found.append(f"the steps drifted by {moved:+.1%} while they were measured")
+    found = _odd_steps(samples, units, "while they were measured")
     whole = [*warmup, *samples]
     if len(samples) >= 2 * series.STEADY:
         end = series.warmup_end(whole)

@@ -63,7 +63,7 @@ def load(target: Target, say: Progress = quiet) -> list[Side]:
     """The sides in `target`: one, or every measured backend where none is wanted by name. Of launches, which take
     seconds, `say` gets progress.
 
-    Raises `InputError` for what cannot be read, or a backend that is not there.
+    Raises `InputError` for what cannot be read, or a backend that is missing.
     """
     from perfkit.compare import sides
 
@@ -139,7 +139,7 @@ def _check(measurement: Measurement, place: int, path: Path) -> None:
 def sides_of(texts: Sequence[str], say: Progress = quiet) -> list[Side]:
     """The sides that `texts` name, labelled so that they can be distinguished; `say` as for `load`.
 
-    Raises `InputError` for what is not there, and `UsageError` where it is not clear which backends are meant.
+    Raises `InputError` for what is missing, and `UsageError` where it is not clear which backends are meant.
     """
     loaded: list[tuple[Target, list[Side]]] = []
     for text in texts:

@@ -48,20 +48,20 @@ def winners(first: Side, second: Side, rule: VerdictRule) -> list[PartWinner]:
     one, other = executors_of(first), executors_of(second)
     if one is None or other is None or one == other or not (first.has_times and second.has_times):
         return []
-    found = _amounts(first), _amounts(second)
-    whole = [sum(a.time for a in side.values()) for side in found]
+    amounts = _amounts(first), _amounts(second)
+    whole = [sum(a.time for a in side.values()) for side in amounts]
     parts = sorted(
-        (p for p in dict.fromkeys([*found[0], *found[1]]) if _share(p, found, whole) >= LEAST_SHARE),
-        key=lambda p: -max(side[p].time for side in found if p in side),
+        (p for p in dict.fromkeys([*amounts[0], *amounts[1]]) if _share(p, amounts, whole) >= LEAST_SHARE),
+        key=lambda p: -max(side[p].time for side in amounts if p in side),
     )
-    weighed = [_weighed(part, found, rule) for part in parts]
+    weighed = [_weighed(part, amounts, rule) for part in parts]
     judged = verdicts.correct(
         [w.tested.judgement for w in weighed], rule.resolution, (), [w.differences for w in weighed]
     )
     labels = first.label, second.label
     made = []
     for part, w, judgement in zip(parts, weighed, judged, strict=True):
-        pair = found[0].get(part), found[1].get(part)
+        pair = amounts[0].get(part), amounts[1].get(part)
         best = {verdicts.BETTER: 1, verdicts.WORSE: 0}.get(judgement.verdict)
         made.append(
             PartWinner(

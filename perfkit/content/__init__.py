@@ -26,11 +26,9 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 
 _HERE = Path(__file__).resolve().parent
 _ROOT = _HERE if (_HERE / "workloads").is_dir() else _HERE.parents[1]
-_LOADING = threading.RLock()
+_LOADING = threading.RLock()  # a content file may load another
 
 __path__ = [str(_ROOT)]
-
-_loading = threading.RLock()  # a content file may load another
 
 __all__ = ["KINDS", "Kind", "content_dir", "load_content_module"]
 

@@ -211,12 +211,12 @@ class _LaunchedKernel:
             return program[axis] if line.operation == "tt.get_program_id" else self.grid[axis]
         operands = NAMED.findall(line.rest)
         if kind == "cmpi" and "tensor<" not in line.rest and (word := line.rest.split()[0].rstrip(",")) in _COMPARED:
-            a, b = (self._number(one, program) for one in operands[:2])
+            a, b = (self._number(operand, program) for operand in operands[:2])
             return int(_COMPARED[word](a, b))
         if kind in ("extsi", "extui", "trunci", "index_cast"):
             return self._number(operands[0], program)
         if kind in _INTEGER and "tensor<" not in line.rest:
-            a, b = (self._number(one, program) for one in operands[:2])
+            a, b = (self._number(operand, program) for operand in operands[:2])
             if b or not kind.startswith(("div", "rem", "floor", "ceil")):
                 return int(_INTEGER[kind](a, b))
         raise UnknownWork(f"the value of %{name} ({line.operation}) is not known")

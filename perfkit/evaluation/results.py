@@ -53,4 +53,4 @@ class Evaluation(msgspec.Struct, kw_only=True):
     @property
     def bad(self) -> bool:
         """True where a backend could not be evaluated."""
-        return any(one.reason for one in self.backends)
+        return any(backend.reason for backend in self.backends)

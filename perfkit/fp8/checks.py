@@ -86,7 +86,7 @@ def _results(
 
 
 def _expected(layer: Linear, x: torch.Tensor, dy: torch.Tensor) -> dict[str, torch.Tensor]:
-    """The same in fp64, of operands that are rounded here; y without the bias."""
+    """Return what the layer should give, computed in fp64 of operands that are rounded here; y without the bias."""
     import torch
 
     x8, w8 = _rounded(x, torch.float8_e4m3fn), _rounded(layer.weight.detach(), torch.float8_e4m3fn)

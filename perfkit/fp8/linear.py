@@ -77,7 +77,7 @@ class _Products(torch.autograd.Function):
 
 
 def _by_columns(x: Tensor) -> Tensor:
-    """The same matrix, column by column in memory."""
+    """Return the matrix laid out column by column in memory."""
     return x.t().contiguous().t()
 
 

@@ -36,7 +36,7 @@ class Operators:
 
 @functools.cache
 def _seed(device: torch.device) -> Tensor:
-    """The seed of a dropout that never happens."""
+    """Return a seed for the dropout, which is off."""
     return torch.zeros((), dtype=torch.int64, device=device)
 
 

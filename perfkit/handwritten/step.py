@@ -99,7 +99,7 @@ class RawStep(ABC):
 
 
 def _buckets(units: Sequence[list[str]], size: Mapping[str, int]) -> list[list[list[str]]]:
-    """Units, in their order, in groups of at least `BUCKET_BYTES` but for the last."""
+    """Units, in their order, in groups of at least `BUCKET_BYTES` except for the last."""
     buckets: list[list[list[str]]] = []
     filled = 0
     for unit in units:

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from perfkit.errors import Unavailable
-from perfkit.hardware.cpu import ROOT
 from perfkit.hardware.gpu import gpu_names
+from perfkit.hardware.system import ROOT
 
 ASK_FOR_ACCESS = (
     "`ls -l /dev/nvidia*` shows whose they are: an administrator can add you to that group (then log in again); start "

@@ -246,7 +246,7 @@ def _vector_above_product(seen: Sequence[Observation], machine: DeviceFacts) -> 
 
 
 def _within_bounds(ceilings: Ceilings, machine: DeviceFacts) -> SelfCheck:
-    """Main memory and arithmetic against the datasheet, and against what the hardware cannot exceed."""
+    """Check main memory and arithmetic against the datasheet, and against what the hardware cannot exceed."""
     measured = {"memory": ceilings.dram_bandwidth, **ceilings.compute}
     limits = {**machine.datasheet, **machine.bounds}
     shares = {name: measured[name] / limit for name, limit in limits.items() if name in measured and limit}

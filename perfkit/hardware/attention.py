@@ -38,12 +38,12 @@ def rate_at(rates: Sequence[CausalRate], head: int, length: int, backward: bool)
     Longer and larger ones than those get the rate of the last. Of smaller heads the softmax, which costs the same for
     each score, takes the time: their rate falls with the head size.
     """
-    by_head = sorted({one.head for one in rates})
+    by_head = sorted({rate.head for rate in rates})
     if not by_head:
         return None
     of_heads = []
     for size in by_head:
-        mine = sorted((one.length, one.backward if backward else one.forward) for one in rates if one.head == size)
+        mine = sorted((rate.length, rate.backward if backward else rate.forward) for rate in rates if rate.head == size)
         of_heads.append((size, _between(mine, length)))
     return _between(of_heads, head) * min(1.0, head / by_head[0])
 

@@ -101,7 +101,7 @@ class Ceilings(msgspec.Struct, kw_only=True):
         return _falling((in_place and self.in_place) or self.bandwidth)
 
     def reading_envelope(self) -> list[tuple[float, float]]:
-        """The same of the bytes read alone; empty where that was not measured."""
+        """Return the non-increasing curve of the bytes read alone; empty where reading was not measured."""
         return _falling(self.reading)
 
     def bandwidth_for(self, working_set: float, in_place: bool = False) -> Ceiling:

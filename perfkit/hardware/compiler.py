@@ -6,16 +6,16 @@ import functools
 import hashlib
 import os
 import shlex
-import shutil
 import subprocess
 import tempfile
 from pathlib import Path
 
 import msgspec
 
-from perfkit.cache import cache_dir, locked
+from perfkit.cache import cache_dir, locked, making
 from perfkit.errors import RunFailed, Unavailable
 from perfkit.hardware.cpu import read_cpu
+from perfkit.hardware.system import printed
 
 HOW_TO_GET = "Install one: `apt install gcc`, `dnf install gcc`, or `xcode-select --install`; or set CC."
 
@@ -32,9 +32,9 @@ class Compiler(msgspec.Struct, frozen=True):
     version: str
 
 
-def find_compiler() -> Compiler | None:
-    """`$CC` where set, else the first of cc, gcc, clang that runs; None if none does."""
-    return _find(os.environ.get("CC", ""), os.environ.get("PATH", ""))
+def find_compiler(variable: str = "CC", usual: tuple[str, ...] = ("cc", "gcc", "clang")) -> Compiler | None:
+    """The compiler that the environment's `variable` names where it is set, else the first of `usual` that runs."""
+    return _find(os.environ.get(variable, ""), usual, os.environ.get("PATH", ""))
 
 
 def build_program(source: Path) -> Path:
@@ -44,7 +44,9 @@ def build_program(source: Path) -> Path:
 
     Raises `Unavailable` without a compiler, `RunFailed` when it cannot compile the source or write to the cache.
     """
-    compiler = _compiler()
+    compiler = find_compiler()
+    if compiler is None:
+        raise Unavailable("There is no C compiler on this machine.", HOW_TO_GET)
     sources = [path.read_text(encoding="utf-8") for path in (source, *sorted(source.parent.glob("*.h")))]
     # The processor belongs to the key because the code is made for it, and a home folder may serve several machines.
     cpu = read_cpu()
@@ -53,15 +55,9 @@ def build_program(source: Path) -> Path:
     if not os.access(program, os.X_OK):
         with locked(program):
             if not os.access(program, os.X_OK):
-                _compile(compiler, source, program)
+                with making(program) as temporary:
+                    _first_that_compiles(compiler, source, temporary)
     return program
-
-
-def _compiler() -> Compiler:
-    compiler = find_compiler()
-    if compiler is None:
-        raise Unavailable("There is no C compiler on this machine.", HOW_TO_GET)
-    return compiler
 
 
 def _key(*parts: str) -> str:
@@ -81,39 +77,15 @@ def has_openmp(compiler: Compiler) -> bool:
 
 
 @functools.lru_cache(maxsize=8)
-def _find(named: str, path: str) -> Compiler | None:
-    commands = [tuple(shlex.split(named))] if named else [("cc",), ("gcc",), ("clang",)]
-    for command in commands:
-        version = _version(command)
+def _find(named: str, usual: tuple[str, ...], path: str) -> Compiler | None:
+    for command in [tuple(shlex.split(named))] if named else [(name,) for name in usual]:
+        version = printed([*command, "--version"]).partition("\n")[0]
         if version:
             return Compiler(command, version)
     return None
 
 
-def _version(command: tuple[str, ...]) -> str:
-    if not shutil.which(command[0]):
-        return ""
-    try:
-        done = subprocess.run([*command, "--version"], capture_output=True, text=True, timeout=20, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return ""
-    return done.stdout.partition("\n")[0].strip()
-
-
-def _compile(compiler: Compiler, source: Path, program: Path) -> None:
-    """Make `program` under another name, then rename: it is there whole or not at all."""
-    try:
-        program.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=program.parent) as folder:
-            made = _first_that_compiles(compiler, source, Path(folder) / program.name)
-            made.replace(program)
-    except OSError as error:
-        raise RunFailed(
-            f"{program.parent} could not be written: {error.strerror}.", "Set PERFKIT_CACHE to another folder."
-        ) from error
-
-
-def _first_that_compiles(compiler: Compiler, source: Path, program: Path) -> Path:
+def _first_that_compiles(compiler: Compiler, source: Path, program: Path) -> None:
     """Try the best flags first and fall back; the compiler's first complaint goes into the error."""
     complaint = ""
     for openmp in _OPENMP:
@@ -124,6 +96,6 @@ def _first_that_compiles(compiler: Compiler, source: Path, program: Path) -> Pat
             except subprocess.TimeoutExpired:
                 raise RunFailed(f"{compiler.version} did not finish compiling {source.name} in 120 s.") from None
             if done.returncode == 0:
-                return program
+                return
             complaint = complaint or next((ln for ln in done.stderr.splitlines() if "error" in ln), done.stderr.strip())
     raise RunFailed(f"{compiler.version} could not compile {source.name} with OpenMP: {complaint}.", HOW_TO_GET)

@@ -9,13 +9,12 @@ from __future__ import annotations
 import functools
 import os
 import platform
-import subprocess
-from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
 
-ROOT = Path("/")
+from perfkit.hardware import cgroup
+from perfkit.hardware.system import ROOT, kibibytes, number_of, printed, text_of
 
 # Features that vector code asks for, named as in /proc/cpuinfo.
 SIMD_FLAGS = (
@@ -80,21 +79,21 @@ def read_cpu() -> Cpu:
 
 def current_clock(root: Path = ROOT) -> float | None:
     """Clock of the first CPU now, in Hz; in a virtual machine often the nominal one."""
-    kilohertz = _number(root / "sys/devices/system/cpu/cpu0/cpufreq/scaling_cur_freq")
+    kilohertz = number_of(root / "sys/devices/system/cpu/cpu0/cpufreq/scaling_cur_freq")
     if kilohertz:
         return kilohertz * 1e3
-    megahertz = _first_cpu(root / "proc/cpuinfo").get("cpu MHz")
+    megahertz = first_cpu(root / "proc/cpuinfo").get("cpu MHz")
     return float(megahertz) * 1e6 if megahertz else None
 
 
 def linux_cpu(root: Path, affinity: frozenset[int]) -> Cpu:
     """The machine whose /proc and /sys lie under `root`, for a process that may run on the CPUs in `affinity`."""
-    facts = _first_cpu(root / "proc/cpuinfo")
+    facts = first_cpu(root / "proc/cpuinfo")
     topology = [_core_of(root, cpu) for cpu in sorted(affinity)]
     known = [core for core in topology if core is not None]
     complete = len(known) == len(affinity)
     flags = set((facts.get("flags") or facts.get("Features") or "").split())
-    frequency = _number(root / "sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq")
+    frequency = number_of(root / "sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq")
     triple = [facts[key] for key in ("cpu family", "model", "stepping") if key in facts]
     return Cpu(
         model=facts.get("model name") or _arm_name(facts) or platform.machine(),
@@ -104,21 +103,21 @@ def linux_cpu(root: Path, affinity: frozenset[int]) -> Cpu:
         sockets=len({socket for socket, _ in known}) if complete else None,
         physical=len(set(known)) if complete else None,
         logical=len(affinity),
-        quota=_quota(root),
+        quota=cgroup.quota(root),
         caches=_caches(root, affinity),
         simd=tuple(flag for flag in SIMD_FLAGS if flag in flags),
         memory_bytes=_memory(root),
         numa_nodes=len(list((root / "sys/devices/system/node").glob("node[0-9]*"))) or None,
         max_frequency_hz=frequency * 1e3 if frequency else None,
-        governor=_text(root / "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+        governor=text_of(root / "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor") or None,
         virtualization=_virtualization(root, "hypervisor" in flags),
     )
 
 
-def _first_cpu(path: Path) -> dict[str, str]:
+def first_cpu(path: Path) -> dict[str, str]:
     """The `key : value` lines of the first processor in /proc/cpuinfo."""
     facts: dict[str, str] = {}
-    for line in (_text(path) or "").splitlines():
+    for line in text_of(path).splitlines():
         key, colon, value = line.partition(":")
         if not colon and facts:
             break
@@ -134,7 +133,7 @@ def _arm_name(facts: dict[str, str]) -> str:
 
 def _core_of(root: Path, cpu: int) -> tuple[int, int] | None:
     folder = root / f"sys/devices/system/cpu/cpu{cpu}/topology"
-    socket, core = _number(folder / "physical_package_id"), _number(folder / "core_id")
+    socket, core = number_of(folder / "physical_package_id"), number_of(folder / "core_id")
     return None if socket is None or core is None else (int(socket), int(core))
 
 
@@ -143,10 +142,10 @@ def _caches(root: Path, affinity: frozenset[int]) -> tuple[Cache, ...]:
     found: dict[str, dict[str, tuple[int, int]]] = {}
     for cpu in sorted(affinity):
         for folder in sorted((root / f"sys/devices/system/cpu/cpu{cpu}/cache").glob("index*")):
-            kind, size, level = _text(folder / "type"), _text(folder / "size"), _text(folder / "level")
+            kind, size, level = text_of(folder / "type"), text_of(folder / "size"), text_of(folder / "level")
             if kind not in ("Data", "Unified") or not size or not level:
                 continue
-            shared = _text(folder / "shared_cpu_list") or str(cpu)
+            shared = text_of(folder / "shared_cpu_list") or str(cpu)
             name = "L1d" if level == "1" else f"L{level}"
             found.setdefault(name, {})[shared] = (_bytes(size), len(expand_list(shared)))
     return tuple(
@@ -155,52 +154,14 @@ def _caches(root: Path, affinity: frozenset[int]) -> tuple[Cache, ...]:
     )
 
 
-def _quota(root: Path) -> float | None:
-    """Cores' worth of CPU time: the tightest limit on the way from this process's control group up (v2, then v1)."""
-    limits = []
-    for folder in _groups(root, "cpu"):
-        text = _text(folder / "cpu.max")
-        if text:
-            quota, _, period = text.partition(" ")
-        else:
-            quota, period = _text(folder / "cpu.cfs_quota_us") or "", _text(folder / "cpu.cfs_period_us") or ""
-        if quota.isdigit() and period.isdigit() and int(period) > 0:
-            limits.append(int(quota) / int(period))
-    return min(limits, default=None)
-
-
 def _memory(root: Path) -> int | None:
     """MemTotal, or the control group's limit where that is smaller."""
-    amounts = [int(text) for folder in _groups(root, "memory") for text in _limits(folder) if text.isdigit()]
-    for line in (_text(root / "proc/meminfo") or "").splitlines():
-        if line.startswith("MemTotal:"):
-            amounts.append(int(line.split()[1]) * 1024)
-    return min(amounts, default=None)
-
-
-def _limits(folder: Path) -> Iterable[str]:
-    return (_text(folder / name) or "" for name in ("memory.max", "memory.limit_in_bytes"))
-
-
-def _groups(root: Path, controller: str) -> Iterable[Path]:
-    """Folders of this process's control groups for `controller`, innermost first."""
-    mount = root / "sys/fs/cgroup"
-    for line in (_text(root / "proc/self/cgroup") or "").splitlines():
-        number, names, path = [*line.split(":", 2), "", ""][:3]
-        if number == "0" and not names:
-            top = mount
-        elif controller in names.split(","):
-            top = mount / names if (mount / names).is_dir() else mount / controller
-        else:
-            continue
-        inner = top / path.lstrip("/")
-        yield inner
-        # Inside a container the path may be the host's: then only the mount point itself exists.
-        yield from (parent for parent in inner.parents if parent == top or top in parent.parents)
+    amounts = (kibibytes(root / "proc/meminfo", "MemTotal"), cgroup.memory_limit(root))
+    return min((amount for amount in amounts if amount is not None), default=None)
 
 
 def _virtualization(root: Path, flagged: bool) -> str | None:
-    product = _text(root / "sys/class/dmi/id/sys_vendor") or ""
+    product = text_of(root / "sys/class/dmi/id/sys_vendor")
     for word, name in (("QEMU", "qemu"), ("VMware", "vmware"), ("Microsoft", "hyper-v"), ("Xen", "xen"),
                        ("Amazon", "aws"), ("Google", "google")):  # fmt: skip
         if flagged and word in product:
@@ -221,10 +182,7 @@ def _other_cpu() -> Cpu:
 
 
 def _sysctl(name: str) -> str:
-    try:
-        return subprocess.run(["sysctl", "-n", name], capture_output=True, text=True, timeout=5).stdout.strip()
-    except (OSError, subprocess.SubprocessError):
-        return ""
+    return printed(["sysctl", "-n", name], seconds=5)
 
 
 def expand_list(text: str) -> list[int]:
@@ -241,18 +199,3 @@ def _bytes(text: str) -> int:
     """Bytes of a size such as 1024K."""
     factor = {"K": 2**10, "M": 2**20, "G": 2**30}.get(text[-1], 1)
     return int(text.rstrip("KMG")) * factor
-
-
-def _number(path: Path) -> float | None:
-    text = _text(path)
-    try:
-        return float(text) if text else None
-    except ValueError:
-        return None
-
-
-def _text(path: Path) -> str | None:
-    try:
-        return path.read_text(errors="replace").strip()
-    except OSError:
-        return None

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import platform
 import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -18,9 +16,10 @@ import perfkit
 from perfkit import tested
 from perfkit.hardware import access
 from perfkit.hardware.compiler import HOW_TO_GET, find_compiler, has_openmp
-from perfkit.hardware.cpu import ROOT, read_cpu
+from perfkit.hardware.cpu import read_cpu
 from perfkit.hardware.gpu import counters_need_admin, driver_version, is_admin, read_gpus
-from perfkit.hardware.identity import version_of
+from perfkit.hardware.identity import torch_cuda, version_of
+from perfkit.hardware.system import ROOT, printed
 from perfkit.units import text
 
 OK, LIMITED, MISSING = "ok", "limited", "missing"
@@ -149,8 +148,13 @@ def _package(name: str, package: str, purpose: str, remedy: str) -> DoctorCheck:
     version = version_of(package)
     if name == "thunder" and sys.version_info >= FIRST_PYTHON_WITHOUT_THUNDER:
         remedy = "It needs a Python before 3.14: make an environment with 3.13."
-    state = OK if version else MISSING
-    return DoctorCheck(name=name, state=state, detail=version or "", purpose=purpose, remedy="" if version else remedy)
+    return _looked_for(name, version or "", purpose, remedy)
+
+
+def _looked_for(name: str, detail: str, purpose: str, remedy: str) -> DoctorCheck:
+    """Something that is there where a detail of it was found; else it is missing, and `remedy` helps."""
+    state = OK if detail else MISSING
+    return DoctorCheck(name=name, state=state, detail=detail, purpose=purpose, remedy="" if detail else remedy)
 
 
 def _torch() -> DoctorCheck:
@@ -174,22 +178,6 @@ def _torch() -> DoctorCheck:
         return DoctorCheck(name="torch", state=OK, detail=detail, purpose=purpose, remedy=untested)
     remedy = "For the GPU install a CUDA build: https://pytorch.org/get-started"
     return DoctorCheck(name="torch", state=LIMITED, detail=detail, purpose=purpose, remedy=remedy)
-
-
-def torch_cuda() -> str | None:
-    """Return what the installed torch was built for ("CUDA 12.8"), from its version file; None for a CPU build."""
-    spec = importlib.util.find_spec("torch")
-    if spec is None or not spec.origin:
-        return None
-    try:
-        lines = Path(spec.origin).with_name("version.py").read_text(encoding="utf-8")
-    except OSError:
-        return None
-    for name, words in (("cuda", "CUDA"), ("hip", "ROCm")):
-        found = re.search(rf"^{name}\b[^=\n]*= *['\"]([^'\"]+)", lines, re.MULTILINE)
-        if found:
-            return f"{words} {found[1]}"
-    return None
 
 
 def _compiler() -> DoctorCheck:
@@ -224,12 +212,8 @@ def _gpu(root: Path) -> list[DoctorCheck]:
             purpose=purpose,
             remedy=access.ASK_FOR_ACCESS if closed else none,
         ),
-        DoctorCheck(
-            name="driver",
-            state=OK if driver else MISSING,
-            detail=driver or "",
-            purpose="lets programs use the GPU",
-            remedy="" if driver else "Install NVIDIA's driver where there is a GPU.",
+        _looked_for(
+            "driver", driver or "", "lets programs use the GPU", "Install NVIDIA's driver where there is a GPU."
         ),
     ]
 
@@ -243,11 +227,7 @@ def _nsight(root: Path) -> list[DoctorCheck]:
     for name, purpose, remedy in tools:
         path = find_tool(name, root)
         detail = f"{_tool_version(path)} at {path}".strip() if path else ""
-        findings.append(
-            DoctorCheck(
-                name=name, state=OK if path else MISSING, detail=detail, purpose=purpose, remedy="" if path else remedy
-            )
-        )
+        findings.append(_looked_for(name, detail, purpose, remedy))
     return findings
 
 
@@ -262,11 +242,7 @@ def find_tool(name: str, root: Path = ROOT) -> Path | None:
 
 
 def _tool_version(path: Path) -> str:
-    try:
-        done = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=20)
-    except (OSError, subprocess.SubprocessError):
-        return ""
-    found = re.search(r"[Vv]ersion:? *([0-9][0-9.]*)", done.stdout)
+    found = re.search(r"[Vv]ersion:? *([0-9][0-9.]*)", printed([path, "--version"]))
     return found[1].rstrip(".") if found else ""
 
 

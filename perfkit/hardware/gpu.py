@@ -6,7 +6,6 @@ names in /proc. What none of them knows is None.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 from collections.abc import Callable, Iterable
@@ -15,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from perfkit.hardware.cpu import ROOT
+from perfkit.hardware.system import ROOT, field, text_of
 
 # FP32 lanes of one multiprocessor by compute capability (CUDA programming guide, arithmetic instructions table): NVML
 # counts lanes, everybody else multiprocessors.
@@ -65,7 +64,7 @@ def gpu_names(root: Path = ROOT) -> list[str]:
 
 def driver_version(root: Path = ROOT) -> str | None:
     """Version of NVIDIA's kernel driver, or None where it is not loaded."""
-    text = _text(root / "proc/driver/nvidia/version")
+    text = text_of(root / "proc/driver/nvidia/version")
     words = text.partition("Kernel Module")[2].split()
     # "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  550.54.15  Release Build": the first such word is it.
     return next((word for word in words if word[0].isdigit() and "." in word), None)
@@ -74,18 +73,28 @@ def driver_version(root: Path = ROOT) -> str | None:
 def gpu_use(index: int) -> float | None:
     """Share of the time of NVML's last period, up to a second, in which kernels ran on CUDA's device `index`, 0 to 1,
     whoever launched them; None if NVML does not report it."""
+    nvml = started_nvml()
+    if nvml is None:
+        return None
+    try:
+        return float(nvml.nvmlDeviceGetUtilizationRates(_nvml_handle(nvml, index)).gpu) / 100
+    except (nvml.NVMLError, IndexError):
+        return None
+    finally:
+        nvml.nvmlShutdown()
+
+
+def started_nvml() -> Any | None:
+    """Return NVML, initialised; None where it is missing or does not work. Each user shuts it down or keeps it."""
     try:
         import pynvml
     except ImportError:
         return None
     try:
         pynvml.nvmlInit()
-        return float(pynvml.nvmlDeviceGetUtilizationRates(_nvml_handle(pynvml, index)).gpu) / 100
-    except (pynvml.NVMLError, IndexError):
+    except pynvml.NVMLError:
         return None
-    finally:
-        with contextlib.suppress(pynvml.NVMLError):
-            pynvml.nvmlShutdown()
+    return pynvml
 
 
 def _nvml_handle(nvml: Any, index: int) -> Any:
@@ -97,37 +106,25 @@ def _nvml_handle(nvml: Any, index: int) -> Any:
 
 def counters_need_admin(root: Path = ROOT) -> bool | None:
     """Return whether the driver lets only administrators read performance counters; None where it does not say."""
-    for line in _text(root / "proc/driver/nvidia/params").splitlines():
-        key, _, value = line.partition(":")
-        if key.strip() == "RmProfilingAdminOnly":
-            return value.strip() == "1"
-    return None
+    value = field(root / "proc/driver/nvidia/params", "RmProfilingAdminOnly")
+    return value == "1" if value else None
 
 
 def is_admin(root: Path = ROOT) -> bool:
     """Return whether this process has CAP_SYS_ADMIN (bit 21 of its effective capabilities)."""
-    for line in _text(root / "proc/self/status").splitlines():
-        if line.startswith("CapEff:"):
-            return bool(int(line.split()[1], 16) >> 21 & 1)
-    return False
+    return bool(int(field(root / "proc/self/status", "CapEff") or "0", 16) >> 21 & 1)
 
 
 def _from_nvml() -> list[Gpu]:
-    try:
-        import pynvml
-    except ImportError:
+    nvml = started_nvml()
+    if nvml is None:
         return []
     try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        return []
-    try:
-        return [_nvml_gpu(pynvml, index) for index in range(pynvml.nvmlDeviceGetCount())]
-    except pynvml.NVMLError:
+        return [_nvml_gpu(nvml, index) for index in range(nvml.nvmlDeviceGetCount())]
+    except nvml.NVMLError:
         return []
     finally:
-        with contextlib.suppress(pynvml.NVMLError):
-            pynvml.nvmlShutdown()
+        nvml.nvmlShutdown()
 
 
 def _nvml_gpu(nvml: Any, index: int) -> Gpu:
@@ -200,8 +197,8 @@ def _from_proc(root: Path) -> list[Gpu]:
     """Names that the kernel driver lists in /proc."""
     gpus = []
     for index, path in enumerate(sorted((root / "proc/driver/nvidia/gpus").glob("*/information"))):
-        model = next((ln.partition(":")[2].strip() for ln in _text(path).splitlines() if ln.startswith("Model:")), "")
-        gpus.append(Gpu(index=index, name=model or "NVIDIA GPU", driver=driver_version(root), told_by="proc"))
+        model = field(path, "Model") or "NVIDIA GPU"
+        gpus.append(Gpu(index=index, name=model, driver=driver_version(root), told_by="proc"))
     return gpus
 
 
@@ -211,10 +208,3 @@ def _hertz(megahertz: int | None) -> float | None:
 
 def _string(text: str | bytes | None) -> str:
     return text.decode(errors="replace") if isinstance(text, bytes) else text or ""
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(errors="replace")
-    except OSError:
-        return ""

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import importlib.util
 import json
 import math
 import os
 import platform
+import re
 import sys
 from collections.abc import Callable, Mapping
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -18,6 +21,7 @@ import msgspec
 from perfkit.hardware.compiler import find_compiler
 from perfkit.hardware.cpu import Cpu, current_clock, read_cpu
 from perfkit.hardware.gpu import driver_version, gpu_names, read_gpus
+from perfkit.hardware.system import text_of
 
 # Distributions whose versions are kept, by the name that people say.
 PACKAGES = {
@@ -91,7 +95,7 @@ def memory_class(size: int | None) -> str:
 
 
 def environment() -> dict[str, Any]:
-    """All that may change a measurement, as plain data for JSON; what is unknown is None."""
+    """Return everything that may affect a measurement as plain data for JSON; unknown values are None."""
     import perfkit
 
     cpu, gpus = read_cpu(), read_gpus()
@@ -141,6 +145,19 @@ def version_of(package: str) -> str | None:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return None
+
+
+def torch_cuda() -> str | None:
+    """Return what the installed torch was built for ("CUDA 12.8"), from its version file; None for a CPU build."""
+    spec = importlib.util.find_spec("torch")
+    if spec is None or not spec.origin:
+        return None
+    lines = text_of(Path(spec.origin).with_name("version.py"))
+    for name, words in (("cuda", "CUDA"), ("hip", "ROCm")):
+        found = re.search(rf"^{name}\b[^=\n]*= *['\"]([^'\"]+)", lines, re.MULTILINE)
+        if found:
+            return f"{words} {found[1]}"
+    return None
 
 
 def _at(environment: Mapping[str, Any], path: tuple[str, ...]) -> Any:

@@ -23,7 +23,7 @@ from perfkit.hardware.gpu import Gpu
 
 TABLE = Path(__file__).with_name("peaks.toml")
 
-# Variants with other clocks or fewer units than the board that shares their name, but for rows that name them.
+# Variants with other clocks or fewer units than the board that shares their name, except for rows that name them.
 _OTHER_BOARDS = frozenset({"mig", "laptop", "max", "ti", "super", "d", "nvl", "dgx", "vgpu", "grid"})
 
 

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from perfkit.hardware.gpu import THROTTLE_REASONS
+from perfkit.hardware.gpu import THROTTLE_REASONS, started_nvml
 from perfkit.run_folder import Power
 
 Spans = Sequence[tuple[float, float]]  # from, to: seconds since the epoch
@@ -119,14 +119,11 @@ class Watch:
 
 def _gauges() -> Iterator[Gauge]:
     """One for each GPU of this machine; none without NVML."""
-    try:
-        import pynvml
-    except ImportError:
-        return
-    with contextlib.suppress(pynvml.NVMLError):
-        pynvml.nvmlInit()  # for as long as the process lives
-        for index in range(pynvml.nvmlDeviceGetCount()):
-            yield Gauge(pynvml, pynvml.nvmlDeviceGetHandleByIndex(index))
+    nvml = started_nvml()  # for as long as the process lives
+    if nvml is not None:
+        with contextlib.suppress(nvml.NVMLError):
+            for index in range(nvml.nvmlDeviceGetCount()):
+                yield Gauge(nvml, nvml.nvmlDeviceGetHandleByIndex(index))
 
 
 def _within(at: float, spans: Spans, delay: float = 0.0) -> bool:

@@ -46,7 +46,7 @@ def run_cuda(request: CeilingRequest) -> Iterator[Observation]:
     for number in range(plan.rounds):
         say(progress=f"GPU memory · round {number + 1}")
         for seen in memory_observations(request.device, plan.sizes, plan.pattern_s, best_of):
-            yield _in_round(seen, number)
+            yield msgspec.structs.replace(seen, round=number)
         torch.cuda.empty_cache()
     known = precisions(gpu.compute_capability or "0.0", torch.version.hip is not None)
     for precision in known:
@@ -124,7 +124,3 @@ def _vector(device: str, number: int) -> Iterator[Observation]:
             round=number,
             ok=bool(((result - 16).abs() < 1e-3).all()),  # each chain ends at 2
         )
-
-
-def _in_round(observation: Observation, number: int) -> Observation:
-    return msgspec.structs.replace(observation, round=number)

@@ -113,7 +113,7 @@ def _masked(node: Any, inputs: dict[Any, int]) -> Masked | None:
     sizes = [part for part in tensors if isinstance(part, int)]
     if len(sizes) < 2:
         return None  # sizes that change from call to call
-    return Masked(call, place, tuple(inputs.get(one) for one in tensors[:4]), (sizes[0], sizes[1]))
+    return Masked(call, place, tuple(inputs.get(tensor) for tensor in tensors[:4]), (sizes[0], sizes[1]))
 
 
 def _version(tensor: Any) -> int | None:

@@ -58,7 +58,7 @@ def _graph_breaks() -> dict[str, int]:
 def _break_stacks() -> list[Any]:
     """The user's stack at each graph break that Dynamo has met in this process so far."""
     reasons = getattr(sys.modules.get(_UTILITIES), "graph_break_reasons", ())
-    return [getattr(one, "user_stack", None) for one in reasons]
+    return [getattr(reason, "user_stack", None) for reason in reasons]
 
 
 def _lines(stacks: list[Any]) -> list[dict[str, Any]]:

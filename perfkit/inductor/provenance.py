@@ -302,7 +302,7 @@ def _lines(code: str, kernels: Sequence[str]) -> list[int]:
 
 
 def _served(nodes: Sequence[Any], places: dict[Any, Place]) -> tuple[shares.OperatorShare, ...]:
-    """The parts of the model that a call that computes `nodes` serves; a node without a place counts nowhere."""
+    """Return the parts of the model that a call that computes `nodes` serves; nodes without a place do not count."""
     working = [node for node in nodes if not is_view(node)] or list(nodes)
     groups: dict[Place, list[Any]] = {}
     for node in working:

@@ -76,7 +76,7 @@ class Traffic:
         # Inductor names only those in the index itself.
         accesses = [one for one in operations_of(leaf, self.graph) if one.settings[:1] == (dep.name,)]
         whole = (number(size) for sizes in leaf.get_ranges() for size in sizes)
-        return max((one.times for one in accesses), default=math.prod(whole))
+        return max((access.times for access in accesses), default=math.prod(whole))
 
     def _item(self, name: str) -> int:
         return ITEM_BYTES[dtype_name(self.graph.get_dtype(name))]

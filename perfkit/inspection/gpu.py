@@ -113,8 +113,8 @@ def _grid(grid: Sequence[int]) -> str:
 
 
 def tool(name: str) -> str | None:
-    """Return the path of a tool of the CUDA toolkit: on the PATH, in the toolkit's folder, or in Triton's; None:
-    nowhere."""
+    """Return the path of a tool of the CUDA toolkit: on the PATH, in the toolkit's folder, or in Triton's; None
+    if it is in none of them."""
     home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH") or "/usr/local/cuda"
     spec = importlib.util.find_spec("triton")
     own = [Path(p) / "backends/nvidia/bin" / name for p in (spec.submodule_search_locations or [])] if spec else []

@@ -142,7 +142,7 @@ def inspect_library(library: Path, symbol: str, title: str) -> Inspected:
 
 
 def disassembled(library: Path) -> str:
-    """objdump's listing of a library."""
+    """Return objdump's listing of a library."""
     tool = shutil.which("objdump")
     if tool is None:
         raise Unavailable("objdump, which shows machine code, is missing here.", "Install it: apt install binutils.")
@@ -168,7 +168,7 @@ def _instruction_set(instructions: Sequence[MachineInstruction]) -> str:
 
 
 def _widths(instructions: Sequence[MachineInstruction]) -> str:
-    """Bits of the vector arithmetic, the commonest first."""
+    """Bits of the vector arithmetic, the most common first."""
     counts = Counter(i.width for i in instructions if i.kind.startswith("vector"))
     if not counts:
         return "no vector arithmetic"

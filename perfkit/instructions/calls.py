@@ -18,7 +18,7 @@ _ABOVE = 12  # lines of a header that are looked at for the head of a function
 
 def callers(code: KernelCode) -> dict[Line, Line]:
     """Return the line of the kernel that calls each line of a library's header; only where one line alone does."""
-    lines = dict.fromkeys((one.file, one.line) for one in code.instructions if one.line)
+    lines = dict.fromkeys((instruction.file, instruction.line) for instruction in code.instructions if instruction.line)
     own = [line for line in lines if not _LIBRARY.search(line[0])]
     foreign = [line for line in lines if _LIBRARY.search(line[0])]
     if not own or not foreign:

@@ -26,7 +26,7 @@ def _of_kernel(first: KernelCode, second: KernelCode) -> list[CodeChange]:
     longest = max(first.duration_ns or 0.0, second.duration_ns or 0.0)
     if not (first.samples and second.samples and first.duration_ns and second.duration_ns):
         return []
-    both_have_lines = all(any(one.line for one in code.instructions) for code in (first, second))
+    both_have_lines = all(any(instruction.line for instruction in code.instructions) for code in (first, second))
     made = _lines(first, second) if both_have_lines else _instructions(first, second)
     return [one for one in made if abs(one.difference_ns) >= LEAST * longest]
 
@@ -34,7 +34,7 @@ def _of_kernel(first: KernelCode, second: KernelCode) -> list[CodeChange]:
 def _times(code: KernelCode) -> list[float]:
     """The part of the kernel's time of each instruction."""
     scale = (code.duration_ns or 0.0) / code.samples
-    return [one.counts.get(SAMPLES, 0.0) * scale for one in code.instructions]
+    return [instruction.counts.get(SAMPLES, 0.0) * scale for instruction in code.instructions]
 
 
 def _by_line(code: KernelCode) -> dict[tuple[str, str], tuple[str, float]]:
@@ -60,7 +60,7 @@ def _lines(first: KernelCode, second: KernelCode) -> list[CodeChange]:
 
 def _instructions(first: KernelCode, second: KernelCode) -> list[CodeChange]:
     """The instructions of both, those that stayed side by side."""
-    words = [[operation_of(one) for one in code.instructions] for code in (first, second)]
+    words = [[operation_of(instruction) for instruction in code.instructions] for code in (first, second)]
     matched = SequenceMatcher(a=words[0], b=words[1], autojunk=False).get_opcodes()
     times, other_times = _times(first), _times(second)
     made: list[CodeChange] = []

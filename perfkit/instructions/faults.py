@@ -63,31 +63,31 @@ def places(code: KernelCode, amounts: Sequence[float]) -> list[SourcePlace]:
 
 def needless_sectors(code: KernelCode) -> Amounts:
     """Return the sectors of global memory that carry nothing that a thread asked for."""
-    return [_excess(one, SECTORS, IDEAL_SECTORS) for one in code.instructions]
+    return [_excess(instruction, SECTORS, IDEAL_SECTORS) for instruction in code.instructions]
 
 
 def conflicts(code: KernelCode) -> Amounts:
     """Return the wavefronts of shared memory beyond those without conflicts."""
-    return [_excess(one, WAVEFRONTS, IDEAL_WAVEFRONTS) for one in code.instructions]
+    return [_excess(instruction, WAVEFRONTS, IDEAL_WAVEFRONTS) for instruction in code.instructions]
 
 
 def wavefronts(code: KernelCode) -> float:
     """Return all wavefronts of shared memory."""
-    return sum(one.counts.get(WAVEFRONTS, 0.0) for one in code.instructions)
+    return sum(instruction.counts.get(WAVEFRONTS, 0.0) for instruction in code.instructions)
 
 
 def local_sectors(code: KernelCode) -> Amounts:
     """Return the sectors of local memory."""
-    return [one.counts.get(LOCAL_SECTORS, 0.0) for one in code.instructions]
+    return [instruction.counts.get(LOCAL_SECTORS, 0.0) for instruction in code.instructions]
 
 
 def idle_threads(code: KernelCode) -> Amounts:
     """Return the threads of executed instructions that predicates or branches switched off."""
     return [
-        max(0.0, 32 * one.counts[EXECUTED] - one.counts[THREADS_ON])
-        if EXECUTED in one.counts and THREADS_ON in one.counts
+        max(0.0, 32 * instruction.counts[EXECUTED] - instruction.counts[THREADS_ON])
+        if EXECUTED in instruction.counts and THREADS_ON in instruction.counts
         else 0.0
-        for one in code.instructions
+        for instruction in code.instructions
     ]
 
 
@@ -102,7 +102,7 @@ def in_state(code: KernelCode, state: str) -> Amounts:
 
 def in_loops(code: KernelCode) -> Amounts:
     """Return the samples at instructions that run more often than the first one; at all where none does."""
-    samples = [one.counts.get(SAMPLES, 0.0) for one in code.instructions]
+    samples = [instruction.counts.get(SAMPLES, 0.0) for instruction in code.instructions]
     once = code.instructions[0].counts.get(EXECUTED, 0.0) if code.instructions else 0.0
     looped = [
         count if one.counts.get(EXECUTED, 0.0) > once else 0.0
@@ -117,17 +117,17 @@ def before_loops(code: KernelCode) -> Amounts:
     Nothing where none does, or where those before it do a good part of the work: they move sectors or wavefronts.
     """
     nothing, once = [0.0] * len(code.instructions), code.instructions[0].counts.get(EXECUTED, 0.0)
-    runs = [one.counts.get(EXECUTED, 0.0) for one in code.instructions]
+    runs = [instruction.counts.get(EXECUTED, 0.0) for instruction in code.instructions]
     first = next((place for place, count in enumerate(runs) if count > once), None)
     if first is None or not once or not sum(runs):
         return nothing
     for moved in (SECTORS, WAVEFRONTS):
-        amounts = [one.counts.get(moved, 0.0) for one in code.instructions]
+        amounts = [instruction.counts.get(moved, 0.0) for instruction in code.instructions]
         if sum(amounts[:first]) > _FEW * sum(amounts):
             return nothing
     if sum(runs[:first]) > _FEW * sum(runs):
         return nothing
-    samples = [one.counts.get(SAMPLES, 0.0) for one in code.instructions]
+    samples = [instruction.counts.get(SAMPLES, 0.0) for instruction in code.instructions]
     return [count if place < first else 0.0 for place, count in enumerate(samples)]
 
 
@@ -148,25 +148,25 @@ def waits_for(code: KernelCode, chosen: Collection[int]) -> Amounts:
     A warp waits to hand one of them over, for its result, or for it to end. Results whose instruction is not known,
     as that of the last turn of a loop, count as theirs, by their share of the known ones.
     """
-    found, unknown = [0.0] * len(code.instructions), 0.0
+    waits, unknown = [0.0] * len(code.instructions), 0.0
     kinds = {state for state in SCOREBOARDS for place in chosen if _late(code, place, state)}
     addresses = {code.instructions[place].at: place for place in chosen}
-    for place, one in enumerate(code.instructions):
+    for place, instruction in enumerate(code.instructions):
         if place in addresses.values():
-            found[place] += sum(one.stalls.get(state, 0.0) for state in _FULL_QUEUES)
-        for state in kinds & one.stalls.keys():
+            waits[place] += sum(instruction.stalls.get(state, 0.0) for state in _FULL_QUEUES)
+        for state in kinds & instruction.stalls.keys():
             awaited = producer(code.instructions, place, state)
             if awaited is None:
-                unknown += one.stalls[state]
+                unknown += instruction.stalls[state]
             elif awaited.at in addresses:
-                found[addresses[awaited.at]] += one.stalls[state]
-        if drained := one.stalls.get("drain"):
+                waits[addresses[awaited.at]] += instruction.stalls[state]
+        if drained := instruction.stalls.get("drain"):
             cause = _cause(code, place, "drain")
-            found[cause] += drained if cause in addresses.values() else 0.0
-    known = sum(found)
+            waits[cause] += drained if cause in addresses.values() else 0.0
+    known = sum(waits)
     if not known:
-        return [unknown / len(chosen) if place in chosen else 0.0 for place in range(len(found))]
-    return [amount * (1 + unknown / known) for amount in found]
+        return [unknown / len(chosen) if place in chosen else 0.0 for place in range(len(waits))]
+    return [amount * (1 + unknown / known) for amount in waits]
 
 
 def share(code: KernelCode, amounts: Sequence[float]) -> float:

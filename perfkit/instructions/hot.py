@@ -72,7 +72,7 @@ def operation_of(one: Instruction) -> str:
 
 
 def source_text(code: KernelCode, file: str, line: int) -> str:
-    """Return a line of an imported file, "" where it is not there."""
+    """Return a line of an imported file, "" where it is missing."""
     text = code.sources.get(file, "").splitlines()
     return text[line - 1].strip() if 0 < line <= len(text) else ""
 

@@ -21,7 +21,7 @@ _REUSE = 2.0  # sums of products a loaded value: a product of a matrix and a vec
 
 def products(code: KernelCode) -> Amounts:
     """Return how often each sum of products was executed; nothing where values are not reused, or matrix units work."""
-    executed = [one.counts.get(EXECUTED, 0.0) for one in code.instructions]
+    executed = [instruction.counts.get(EXECUTED, 0.0) for instruction in code.instructions]
     loaded: set[str] = set()  # registers that were last written by a load,
     summed: set[str] = set()  # or by a sum of products, whose register compilers change on the way
     made, values = [0.0] * len(executed), 0.0

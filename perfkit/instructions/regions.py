@@ -137,16 +137,21 @@ def _on_one_clock(records: np.ndarray) -> Records:
     ns = np.concatenate([records["begin_ns"], records["end_ns"]]).astype(np.uint64)
     ticks = np.diff(np.unique(ns)).astype(float)
     spans = np.zeros((len(first_cycle), 2))
-    for one in np.unique(sm):
-        own = records[sm == one]
-        first_cycle[one] = own["begin_cycle"].min()
-        spans[one] = (own["end_ns"].max() - own["begin_ns"].min(), own["end_cycle"].max() - first_cycle[one])
+    for multiprocessor in np.unique(sm):
+        records_there = records[sm == multiprocessor]
+        first_cycle[multiprocessor] = records_there["begin_cycle"].min()
+        spans[multiprocessor] = (
+            records_there["end_ns"].max() - records_there["begin_ns"].min(),
+            records_there["end_cycle"].max() - first_cycle[multiprocessor],
+        )
     ns_total, cycles = spans.sum(axis=0)
     rate = ns_total / cycles if cycles and ns_total else np.nan
     begin, end = ((records[f"{which}_cycle"] - first_cycle[sm]).astype(float) * rate for which in ("begin", "end"))
     offset = np.zeros(len(first_cycle))
-    for one in np.unique(sm):
-        offset[one] = np.median((records["begin_ns"][sm == one] - start_ns).astype(float) - begin[sm == one])
+    for multiprocessor in np.unique(sm):
+        offset[multiprocessor] = np.median(
+            (records["begin_ns"][sm == multiprocessor] - start_ns).astype(float) - begin[sm == multiprocessor]
+        )
     earliest = float((begin + offset[sm]).min())
     return Records(
         name=np.char.decode(records["name"], "utf-8"), sm=sm, block=records["block"], warp=records["warp"],

@@ -36,7 +36,7 @@ class Marker(msgspec.Struct, kw_only=True):
 
 
 class CounterCourse(msgspec.Struct, kw_only=True):
-    """What one counter did during a launch: values at moments after its begin, one every `interval_ns`."""
+    """Values of one counter during a launch, at moments after its begin, one every `interval_ns`."""
 
     name: str
     unit: str
@@ -104,7 +104,7 @@ class HotKernel(msgspec.Struct, kw_only=True):
 
 
 class CodeChange(msgspec.Struct, frozen=True, kw_only=True):
-    """An instruction or a line in two reports: its part of the kernel's time in both; None where it is not there."""
+    """An instruction or a line in two reports: its part of the kernel's time in both; None where it is missing."""
 
     kernel: str
     where: str

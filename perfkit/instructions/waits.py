@@ -13,7 +13,7 @@ _LATE = {
     "long_scoreboard": re.compile(r"LDG|LDL|LD(?:\.|$)|TEX|TLD|ATOMG?|RED|SULD|LDGSTS|LDTM"),
     "short_scoreboard": re.compile(r"LDS|LDSM|ATOMS|MUFU|S2R|S2UR|SHFL|I2F|F2I|F2F|POPC|VOTE|LDC"),
 }
-# Of a wait without registers: its samples are at the instruction after the barrier, or after the program's end.
+# A wait without registers: its samples are at the instruction after the barrier, or after the program's end.
 _NEAREST = {"barrier": re.compile(r"BAR(\.|$)"), "drain": re.compile(r"ST|RED|ATOM")}
 SCOREBOARDS = tuple(_LATE)
 _PREDICATE = re.compile(r"^@!?U?P\w+\s+")

@@ -171,7 +171,7 @@ class Operation:
 
     def allocate(self, *arguments: Any) -> Any:
         """The empty outputs of a call, a tensor or a tuple of them: on the device of the first tensor of the working
-        precision, and in that precision but for those that `dtypes` names. It serves fake tensors too."""
+        precision, and in that precision except for those that `dtypes` names. It serves fake tensors too."""
         from perfkit.kernels.dtypes import TORCH_DTYPES
 
         signature = self.signature

@@ -40,7 +40,7 @@ def read_environment() -> None:
 
 @contextmanager
 def use_version(version: int | None = None, language: str | None = None) -> Iterator[None]:
-    """Within the block, in every thread, every operation runs its version `version` (1 is the naive one).
+    """Run version `version` of every operation in the block (1 is the naive one), in every thread.
 
     `language` ("c", "triton", …) leaves only the versions written in it.
     """

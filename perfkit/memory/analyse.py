@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 
 from perfkit.memory import remedies
-from perfkit.memory.failure import of_failure
 from perfkit.memory.kinds import Kinds, StackFacts, kinds_of
 from perfkit.memory.lifetimes import BEFORE, Allocations, allocated_over_time, allocations, reserved_over_time
 from perfkit.memory.moments import course, moment
@@ -74,7 +73,7 @@ def device_memory(snapshot: Snapshot, device: SnapshotDevice) -> DeviceMemory:
     optimizes = table(snapshot.stacks, of_torch_optim)[found.stack]
     made.remedies = remedies.of_device(found, kinds, count, optimizes, made)
     if made.failures:
-        made.remedies = [*of_failure(snapshot, trace, facts, made), *made.remedies]
+        made.remedies = [*remedies.of_failure(snapshot, trace, facts, made), *made.remedies]
     return made
 
 

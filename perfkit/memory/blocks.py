@@ -1,6 +1,6 @@
 """The saving of checkpointing the repeated blocks of a model.
 
-A checkpointed block frees what its forward pass saves, but for its input, and computes it again right before its
+A checkpointed block frees what its forward pass saves, except for its input, and computes it again right before its
 backward pass. So the memory at any moment is what it was without the activations of the blocks that are then neither
 in their forward nor in their backward pass.
 """

@@ -120,7 +120,7 @@ class _Passes:
         return np.searchsorted(self.backward[0], moment, side="right")
 
     def start(self, number: Any) -> Any:
-        """The first event of each backward pass; the end of the trace for one that is not there."""
+        """The first event of each backward pass; the end of the trace for one that is missing."""
         return np.append(self.backward[0], self.count + 1)[np.minimum(number, len(self.backward[0]))]
 
     def end_of(self, runs: tuple[Any, Any], moment: Any) -> Any:

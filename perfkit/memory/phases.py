@@ -1,7 +1,7 @@
 """Phases of a program by the stack that allocates: backward pass, optimizer, building a model, forward, or else.
 
 Stacks come with Python's frames alone, or with those of C++ between them. The thread that runs backward passes has none
-of Python's, but for custom functions and what a checkpoint computes again.
+of Python's, except for custom functions and what a checkpoint computes again.
 """
 
 from __future__ import annotations

@@ -14,7 +14,6 @@ import functools
 import os
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
@@ -24,6 +23,7 @@ from perfkit.capture.agent.order import Order, ProcessResult
 from perfkit.capture.agent.steps.ends import MARK
 from perfkit.capture.agent.tracing import profiler
 from perfkit.errors import PerfkitError, UsageError
+from perfkit.run_folder import usual_folder
 
 if TYPE_CHECKING:
     from perfkit.api import Reading
@@ -54,7 +54,7 @@ class Profile:
     ) -> None:
         if warmup < 1 or steps < 1:
             raise UsageError(f"warmup and steps are at least 1; they are {warmup} and {steps}.")
-        self.out = Path(out) if out is not None else Path("runs") / f"profile-{time.strftime('%Y%m%d-%H%M%S')}"
+        self.out = Path(out) if out is not None else usual_folder("profile")
         self._order = Order(warmup=warmup, steps=steps, memory=memory, lines=lines)
         self._backend, self._overwrite = backend, overwrite
         self._watcher: Watcher | None = None
@@ -77,7 +77,7 @@ class Profile:
         return self
 
     def step(self) -> None:
-        """A step of the loop is over."""
+        """Note that a step of the loop is over."""
         if self._watcher is not None:
             self._watcher.signal(MARK, 0)
 

@@ -52,7 +52,7 @@ def of_job(
     environment: Mapping[str, Any] | None,
     samples_ns: Sequence[Sequence[float]] = (),
 ) -> RanksReport:
-    """The same of ranks that are put together; `samples_ns` are steps of each that were timed without the profiler."""
+    """Return the report of a job; `samples_ns` are steps of each rank that were timed without the profiler."""
     ranks, matched, waits = job.ranks, job.matched, job.waiting
     lateness = late.judge(ranks, matched, waits)
     rows = [_part(m, i, matched, waits, lateness[i]) for i, m in enumerate(ranks)]

@@ -63,7 +63,7 @@ def _on_the_mean(members: Sequence[RankTable], column: int, steps: np.ndarray, n
 
 
 def _host(members: Sequence[RankTable], column: int, steps: np.ndarray, ns: float) -> Cause:
-    """The host's part, `ns`, in words by means as the tables have them: of its late steps, and of the causes of idle
+    """Say in words what the host's part `ns` is, by means as in the tables: late steps, and the causes of idle
     time that differ most, which are known over all steps."""
     idle = [{one["cause"]: one["ns"] / max(m.steps, 1) for one in m.facts.get("idle", [])} for m in members]
     others = [one for i, one in enumerate(idle) if i != column]

@@ -16,7 +16,7 @@ _MOST = 400  # collectives that a line is drawn through: all pairs of them are l
 def align(members: Sequence[RankTable], matched: Matched) -> list[RankClock]:
     """Return each member's clock: theirs = first's + offset + drift · time since the first collective.
 
-    A collective that all ranks must reach ends on all of them at once, but for the network's latency. The drift is the
+    A collective that all ranks must reach ends on all of them at once, except the network's latency. The drift is the
     median of the slopes between all pairs of ends (Theil–Sen); it counts only where the clocks part by more than the
     residual over the capture.
     """

@@ -20,7 +20,7 @@ _DTYPE = re.compile(r"(?:fp|bf|int|uint)\d+|bool")
 
 
 def roof_of(operation: str, ranks: int, message_bytes: float, roofs: Roofs) -> float | None:
-    """The bus bandwidth measured for this message between as large a group, in bytes/s; None if not measured."""
+    """Return the bus bandwidth in bytes/s measured for such a message in a group of this size; None if not measured."""
     sweep = sweep_for(roofs, operation, ranks)
     return sweep.bus_bandwidth(message_bytes) if sweep else None
 

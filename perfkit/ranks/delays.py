@@ -40,8 +40,8 @@ def of(
     computation ended.
     """
     queues = [_queue(member, matched.rows[:, i], wait[:, i]) for i, member in enumerate(members)]
-    blocked = np.array([one.blocked for one in queues]).T
-    stood = np.array([one.stood for one in queues]).T
+    blocked = np.array([queue.blocked for queue in queues]).T
+    stood = np.array([queue.stood for queue in queues]).T
     lateness, growth = np.full(lag.shape, np.nan), np.full(lag.shape, np.nan)
     level, before, key = np.zeros(len(members)), np.zeros(len(members)), (-1, "")
     for k in range(len(matched)):

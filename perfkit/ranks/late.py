@@ -79,7 +79,7 @@ def _of_profiler(members: Sequence[RankTable], steps: int) -> np.ndarray:
 
 
 def _bursts(late: np.ndarray, least: float) -> np.ndarray:
-    """The steps in which a rank is later than `least`, and far later than it is otherwise."""
+    """Return the steps in which a rank is later than `least`, and far later than in its other steps."""
     usual = float(np.nanquantile(np.abs(late), 0.25)) if len(late) else 0.0  # half of the steps may have a burst
     return late > max(least, 5 * usual, LEAST_NS)
 
@@ -101,12 +101,12 @@ def _two_more(bursts: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def interval(values: np.ndarray) -> StepInterval:
-    """The median with its 95 % interval; the range below five values."""
+    """Return the median with its 95 % interval; the range below five values."""
     return _of(estimates.median([float(v) for v in values]))
 
 
 def mean(values: np.ndarray) -> StepInterval:
-    """The mean, likewise."""
+    """Return the mean with its 95 % interval."""
     return _of(estimates.mean([float(v) for v in values]))
 
 

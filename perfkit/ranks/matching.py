@@ -49,7 +49,7 @@ def match(members: Sequence[RankTable]) -> tuple[Matched, list[str]]:
     sequences = [_sequences(member) for member in members]
     found: list[tuple[list[int], int, tuple[str, float]]] = []
     problems: list[str] = []
-    for key in dict.fromkeys(key for one in sequences for key in one):
+    for key in dict.fromkeys(key for sequence in sequences for key in sequence):
         step, group = key
         having = [i for i, one in enumerate(sequences) if key in one]
         if len(having) < 2 or "?" in group:
@@ -106,7 +106,7 @@ def _aligned(calls: Sequence[list[tuple[int, tuple[str, float]]]]) -> list[list[
     Threads of gloo that begin at the same time are recorded in either order. A communicator of NCCL has one order.
     """
     kinds = [Counter(call for _, call in one) for one in calls]
-    if any(one != kinds[0] for one in kinds[1:]):
+    if any(kind != kinds[0] for kind in kinds[1:]):
         return list(calls)
     wanted = _numbered([call for _, call in calls[0]])
     found = [dict(zip(_numbered([call for _, call in one]), one, strict=True)) for one in calls]
@@ -127,7 +127,7 @@ def _common(calls: Sequence[list[tuple[int, tuple[str, float]]]]) -> int:
     """Return the number of first calls that are the same on all ranks."""
     shortest = min(map(len, calls))
     for k in range(shortest):
-        if any(one[k][1] != calls[0][k][1] for one in calls[1:]):
+        if any(call[k][1] != calls[0][k][1] for call in calls[1:]):
             return k
     return shortest
 

@@ -34,8 +34,8 @@ def covered(late: Straggler) -> str:
 def together(stragglers: Sequence[Straggler]) -> list[list[Straggler]]:
     """Stragglers by the kind of their first cause where `MANY` share it, else one by one; in the order given."""
     by_kind: dict[str, list[Straggler]] = {}
-    for one in stragglers:
-        by_kind.setdefault(one.causes[0].kind if one.causes else "", []).append(one)
+    for straggler in stragglers:
+        by_kind.setdefault(straggler.causes[0].kind if straggler.causes else "", []).append(straggler)
     groups = [group for of_kind in by_kind.values() for group in _divided(of_kind)]
     return sorted(groups, key=lambda group: stragglers.index(group[0]))
 

@@ -69,7 +69,7 @@ def _of_steps(ranks: Sequence[RankTable], unfit: Sequence[str]) -> RankGroup:
 def _steps_apart(job: RankGroup) -> list[int]:
     """Return the number of steps by which each rank's recording began after the first one's, by the host's clock."""
     length = float(np.median([m.step_ns for m in job.ranks]))
-    return [round((one.offset_ns or 0.0) / length) if length else 0 for one in job.clocks]
+    return [round((clock.offset_ns or 0.0) / length) if length else 0 for clock in job.clocks]
 
 
 def _require_shared(job: RankGroup, apart: Sequence[int]) -> None:

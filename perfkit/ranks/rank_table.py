@@ -113,10 +113,10 @@ def _require_one_group(table: KernelTable, path: str) -> None:
     """Raise `InputError` where collectives on CPUs can be of several groups: their ranges do not name it."""
     groups = table.facts["distributed"].get("groups", [])
     ranks = [g["ranks"] for g in groups if len(g.get("ranks", [])) > 1]
-    if any(one != ranks[0] for one in ranks):
+    if any(rank != ranks[0] for rank in ranks):
         raise InputError(
             f"{path} does not say in which of its process groups ({ranks[0]}, "
-            f"{next(one for one in ranks if one != ranks[0])}) a collective on CPUs ran.",
+            f"{next(rank for rank in ranks if rank != ranks[0])}) a collective on CPUs ran.",
             "Report on each rank by itself.",
         )
 

@@ -48,7 +48,7 @@ class Savings:
         return float(saved.mean(axis=0).min()) if len(saved) else 0.0
 
     def _without(self, lag: np.ndarray, late: np.ndarray, delay: np.ndarray, column: int) -> np.ndarray:
-        """The same where each collective comes `lag` ns less after its median rank, mostly because of one member."""
+        """Return the saving where each collective comes `lag` ns sooner after its median rank, mostly by one member."""
         of = self._waiting.delay
         # How long one that takes no part waits elsewhere for those that do is not known: all of it may be saved.
         own = np.where(np.isnan(of), delay[:, None], np.fmin(of, delay[:, None]))

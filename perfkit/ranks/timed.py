@@ -16,10 +16,10 @@ _APART = 1.5  # times as long as without the profiler: then waiting may be the p
 
 def beside(report: RanksReport, samples_ns: Sequence[Sequence[float]]) -> RanksReport:
     """The report with the timed step of its ranks, whose samples are given; savings shrink as the step does."""
-    known = [float(np.median(one)) for one in samples_ns if len(one)]
-    if not known:
+    timed_steps = [float(np.median(samples)) for samples in samples_ns if len(samples)]
+    if not timed_steps:
         return report
-    timed, profiled = max(known), report.step_ns.value
+    timed, profiled = max(timed_steps), report.step_ns.value
     factor = min(timed / profiled, 1.0)
     said = []
     if profiled > _APART * timed:
@@ -31,8 +31,8 @@ def beside(report: RanksReport, samples_ns: Sequence[Sequence[float]]) -> RanksR
     return msgspec.structs.replace(
         report,
         timed_step_ns=timed,
-        what_ifs=[_what_if(one, factor) for one in report.what_ifs],
-        findings=[_finding(one, factor) for one in report.findings],
+        what_ifs=[_what_if(what_if, factor) for what_if in report.what_ifs],
+        findings=[_finding(finding, factor) for finding in report.findings],
         problems=[*report.problems, *said],
     )
 

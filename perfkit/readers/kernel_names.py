@@ -51,14 +51,14 @@ def short_name(name: str) -> str:
     parts = [part for part in function.split("::") if part]
     if not parts:
         return name
-    own = parts[-1]
-    if _WRAPPED.fullmatch(own) and arguments:
+    last = parts[-1]
+    if _WRAPPED.fullmatch(last) and arguments:
         kernel = next((a.strip() for a in arguments if not _NUMBER.fullmatch(a.strip())), "")
-        return short_name(kernel) or own
-    if own == _MANY_TENSORS:
-        return " ".join(["multi_tensor_apply", *_functors(arguments)]) if _functors(arguments) else own
-    if _ELEMENTWISE.fullmatch(own):
-        return next(filter(None, map(_telling, arguments)), own)
+        return short_name(kernel) or last
+    if last == _MANY_TENSORS:
+        return " ".join(["multi_tensor_apply", *_functors(arguments)]) if _functors(arguments) else last
+    if _ELEMENTWISE.fullmatch(last):
+        return next(filter(None, map(_telling, arguments)), last)
     function = next((a.strip()[1:].strip("()") for a in arguments if a.strip().startswith("&")), "")
     return " ".join(filter(None, [_distinct(parts), short_name(function)]))
 

@@ -36,7 +36,7 @@ Order = dict[str, Any]
 
 
 def main(root: Path, action: str, run: str) -> int:
-    """Do one action of a run and answer, also when it cannot be done; the exit code."""
+    """Do one action of a run and answer, also when it cannot be done; return the exit code."""
     try:
         return _do(root, action, json.loads((root / "runs" / run / "order.json").read_text()))
     except Exception as error:  # any error must reach the user, who sits at another machine
@@ -77,7 +77,7 @@ def _kept(root: Path, folder: Path, order: Order) -> int:
 
 
 def _run(root: Path, folder: Path, order: Order) -> int:
-    """Run perfkit as ordered until it ends, or until nobody listens; its exit code."""
+    """Run perfkit as ordered until it ends, or until nobody listens; return its exit code."""
     base, place = root / "work" / order["work"], environment.folder(root)
     with bootstrap.lock(base, fcntl.LOCK_SH):
         if bootstrap.sent(base)["token"] != order["token"]:

@@ -180,7 +180,7 @@ def failure(error: Exception, root: Path) -> dict[str, str]:
 
 
 def main(action: str, argument: str = "") -> int:
-    """Do one action and answer; the exit code."""
+    """Do one action and answer; return the exit code."""
     root = Path(__file__).resolve().parent
     try:
         if action == "need":

@@ -24,7 +24,7 @@ _PROGRAM = "program"  # a folder in it with a `python` that is the chosen one
 
 
 def folder(root: Path) -> Path:
-    """The environment of the Python that runs this, made where it is not there."""
+    """The environment of the Python that runs this, made where it is missing."""
     key = hashlib.sha256(f"{sys.executable} {sys.version}".encode()).hexdigest()[:12]
     place = root / "env" / key
     if not (place / _WHOLE).exists():

@@ -18,7 +18,7 @@ from perfkit.capture import folders
 from perfkit.errors import PerfkitError, RunFailed
 from perfkit.remote import calls, files
 from perfkit.remote.ssh import FAILED, Lost, RemoteHost
-from perfkit.run_folder import MANIFEST, read_manifest, write_manifest
+from perfkit.run_folder import MANIFEST, read_manifest, stamp, write_manifest
 
 Say = Callable[[str, str], None]
 _AGAIN, _TRIES = 1.0, 40  # seconds between tries, and tries, while a program ends whose connection was lost
@@ -51,7 +51,7 @@ def do(work: RemoteCommand, say: Say) -> tuple[int, bool]:
     with _ending(), RemoteHost(work.host) as host:
         say(work.host, "connected")
         place = calls.find(host, work.python)
-        run = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
+        run = f"{stamp()}-{secrets.token_hex(3)}"
         _send(place, run, work, wanted, say)
         say(work.host, f"running with {place.python}")
         code = place.run(run, work.heard)
@@ -149,7 +149,7 @@ def _name_of(folder: Path) -> str:
 
 @contextlib.contextmanager
 def _ending() -> Iterator[None]:
-    """Let requests to end leave the block as Ctrl-C does, so that the program there is ended too."""
+    """Make a request to end leave the block as Ctrl-C does, so that the program on the other machine ends too."""
 
     def leave(number: int, _frame: FrameType | None) -> None:
         sys.exit(128 + number)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from perfkit import units
 from perfkit.content import content_dir
-from perfkit.render.html import read_template
+from perfkit.render.modules import read_template
 
 # Scripts of the report's page that the plugin has another form of, or no use for.
 _PAGE_ONLY = {"answers.js", "trace.js", "views/together.js", "views/job.js", "../ranks/ranks.js", "main.js"}

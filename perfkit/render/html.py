@@ -22,6 +22,7 @@ from perfkit.content import content_dir
 from perfkit.errors import InputError
 from perfkit.render import modules
 from perfkit.render.cells import clean
+from perfkit.render.modules import read_template
 from perfkit.render.views import Answers, encoded
 
 TEMPLATE = "report"
@@ -131,13 +132,3 @@ def _policy(hashes: list[str]) -> str:
         f"default-src 'none'; script-src {' '.join(hashes)}; style-src 'unsafe-inline'; img-src data: blob:; "
         "font-src data:; base-uri 'none'; form-action 'none'"
     )
-
-
-def read_template(path: Path) -> str:
-    """The text of a template's file. Raises `InputError` when it cannot be read."""
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(
-            f"The report template lacks {path}.", "Install perfkit again, or correct the template."
-        ) from error

@@ -18,6 +18,16 @@ _LISTED = re.compile(r"^export \{([^}]*)\};$", re.MULTILINE)
 _LEFT = re.compile(r"^(?:import|export)\b", re.MULTILINE)
 
 
+def read_template(path: Path) -> str:
+    """The text of a template's file. Raises `InputError` when it cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(
+            f"The report template lacks {path}.", "Install perfkit again, or correct the template."
+        ) from error
+
+
 def bundle(entry: Path) -> str:
     """An expression that gives the exports of the module `entry` as an object.
 
@@ -34,12 +44,7 @@ def _add(path: Path, made: dict[str, str], importing: tuple[str, ...]) -> None:
         raise InputError(f"{path} imports itself, by way of {', '.join(importing)}.", "Correct the template.")
     if path.name in made:
         return
-    try:
-        source = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(
-            f"The report template lacks {path}.", "Install perfkit again, or correct the template."
-        ) from error
+    source = read_template(path)
     for found in _IMPORT.finditer(source):
         _add(path.parent / found[2], made, (*importing, path.name))
     made[path.name] = _body(path, source)

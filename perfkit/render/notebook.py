@@ -35,7 +35,7 @@ def page(shown: Page, fold: int) -> str:
     parts += [_paragraph(sentence) for sentence in shown.verdict]
     for part, sections in shown.shown(fold):
         parts += [_paragraph(part.title, _TITLE)] if part and part.title else []
-        parts += [block for one in sections for block in _section(one)]
+        parts += [block for section in sections for block in _section(section)]
     return f"<div class='perfkit'>{''.join(parts)}</div>"
 
 

@@ -69,7 +69,7 @@ class Output:
         return render[format_name]()
 
     def write(self, folder: Path, formats: Iterable[str], name: str = "") -> list[Path]:
-        """Write the files of `formats` into `folder`, which is there; their paths, in that order.
+        """Write the files of `formats` into `folder`, which is there; return their paths, in that order.
 
         Raises `RunFailed` when a file cannot be written; what was there before is then still whole.
         """

@@ -131,7 +131,7 @@ class About:
 
 
 def _of(*made: Table | None, fold: int = SUMMARY, view: str = "") -> Iterator[Section]:
-    """A section of each table that there is."""
+    """Return a section for each of the tables that exists."""
     return (Section(table=table, fold=fold, view=view) for table in made if table is not None)
 
 

@@ -172,16 +172,12 @@ def ranks(report: Report) -> Table:
         "Ranks",
         words("backend", [backend.name for backend, _ in rows], name=True),
         words("rank", [str(rank.rank) for _, rank in rows]),
-        words("device", [_place(rank) for _, rank in rows]),
+        words("device", [f"{rank.host} {rank.device}".strip() for _, rank in rows]),
         figures("step", [statistics.median(rank.steps_ns) for _, rank in rows], "ns"),
         figures("last in", [_last(backend, rank) for backend, rank in rows], "%"),
         figures("memory", [rank.peak_bytes for _, rank in rows], "iB"),
         notes=["A step is as long as its slowest rank; `last in` is the share of steps in which that was this one."],
     )
-
-
-def _place(rank: RankRun) -> str:
-    return f"{rank.host} {rank.device}".strip()
 
 
 def _last(backend: BackendReport, rank: RankRun) -> float:

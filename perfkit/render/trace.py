@@ -30,7 +30,7 @@ _COMPRESSION = 5
 
 
 class Arrow(NamedTuple):
-    """From a row of one timeline to a row of another: (timeline, row drawn) each, by their places."""
+    """An arrow from one row to another, each given as (place of the timeline, place of the row in it)."""
 
     source: tuple[int, int]
     target: tuple[int, int]
@@ -97,7 +97,7 @@ def _meta(what: str, pid: int, tid: int, **args: Any) -> dict[str, Any]:
 
 
 def _flows(timelines: list[Timeline], arrows: Iterable[Arrow]) -> Iterator[dict[str, Any]]:
-    """Both ends of each arrow, at the moment at which its source begins, if its target still runs then."""
+    """Yield both ends of each arrow, at the moment at which its source begins, if its target still runs then."""
     bars = [one.bars for one in timelines]
     for number, (source, target) in enumerate(arrows, start=1):
         at = bars[source[0]][1][source[1]] + timelines[source[0]].later_ns

@@ -75,7 +75,7 @@ def _packed(content: bytes) -> str:
 
 
 def diff(first: Report, second: Report, backends: tuple[str, str]) -> bytes:
-    """The `perfkit.analysis.difference.Difference` as JSON. Raises `KeyError` for a backend that is not there."""
+    """The `perfkit.analysis.difference.Difference` as JSON. Raises `KeyError` for a backend that is missing."""
     return encoded(difference(first, second, backends))
 
 

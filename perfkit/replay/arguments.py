@@ -73,12 +73,12 @@ def rebuilt(calls: OperatorCalls, list_dtype: str) -> Rebuilt:
     return _Binder(calls, schema, entries, _listed(calls, list_dtype)).bound()
 
 
-_UNDEFINED = re.compile("backward|attention")  # operators that PyTorch itself calls with tensors that are not there
+_UNDEFINED = re.compile("backward|attention")  # operators that PyTorch itself calls with undefined tensors
 ELSE = "Choose another with --kernel or --operator."
 
 
 def entries_of(arguments: Mapping[str, Any]) -> list[ArgumentRecord]:
-    """The arguments as the trace has them, in order."""
+    """Return the arguments in order, as recorded in the trace."""
     types = arguments.get("Input type") or []
     known = "Concrete Inputs" in arguments
     columns = [arguments.get(name) or [] for name in ("Input Dims", "Input Strides", "Concrete Inputs")]

@@ -79,7 +79,7 @@ def source_of(name: str, trace: Path) -> str:
 def _file_of(name: str, trace: Path) -> Path | None:
     """The file that the trace names for a kernel."""
     found = msgspec.json.decode(b"".join(blocks(trace)), type=_Events, strict=False)
-    files = (one.args.get("kernel_file") for one in found.traceEvents if one.name == name)
+    files = (event.args.get("kernel_file") for event in found.traceEvents if event.name == name)
     return next((Path(file) for file in files if isinstance(file, str)), None)
 
 

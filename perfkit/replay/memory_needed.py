@@ -36,5 +36,5 @@ def least_bytes(recipe: Recipe) -> float:
         results = []  # not every operator computes shapes alone
     return float(
         sum(one.numel() * (one.itemsize + _WIDE) for one in inputs)
-        + sum(one.numel() * (2 * one.itemsize + 3 * _WIDE) for one in results)
+        + sum(result.numel() * (2 * result.itemsize + 3 * _WIDE) for result in results)
     )

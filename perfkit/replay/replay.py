@@ -14,7 +14,7 @@ from perfkit.bench.benchmark import Benchmark
 from perfkit.bench.results import Bench
 from perfkit.bench.run import BenchOptions, last_cache
 from perfkit.cost.model import Cost
-from perfkit.errors import RunFailed
+from perfkit.errors import RunFailed, first_line
 from perfkit.hardware.ceilings import Ceilings
 from perfkit.kernels.families import cost_model
 from perfkit.readers.kineto.measure.calls import call_of
@@ -98,7 +98,7 @@ def planned(calls: OperatorCalls, found: FoundOperator, device: str) -> Chosen:
 
 
 def _tried(chosen: Chosen, device: str, seed: int, available: float | None) -> Chosen:
-    """The same, if one call goes through. Raises `NotRebuilt`, or `RunFailed` where the memory does not suffice."""
+    """Return `chosen` if one call of it runs. Raises `NotRebuilt`, or `RunFailed` where the memory does not suffice."""
     name = chosen.calls.operator
     if "source" not in chosen.recipe:
         memory_needed.require(chosen.recipe, available)
@@ -106,7 +106,7 @@ def _tried(chosen: Chosen, device: str, seed: int, available: float | None) -> C
         with torch.no_grad():
             rebuilt.outputs(chosen.recipe, rebuilt.Maker(device, seed).arguments(chosen.recipe))
     except (RuntimeError, ValueError, IndexError, TypeError, NotImplementedError, MemoryError) as error:
-        first = next(iter(str(error).strip().splitlines()), type(error).__name__).rstrip(".")
+        first = first_line(error)
         if isinstance(error, MemoryError | torch.OutOfMemoryError) or "allocate" in first:
             raise RunFailed(f"{name} with these shapes does not fit into the memory of {device}.") from error
         hint = "Choose another with --kernel or --operator."
@@ -218,8 +218,7 @@ def _expected(recipe: Recipe, values: Values, maker: rebuilt.Maker) -> tuple[Val
     try:
         return rebuilt.expected(recipe, values, maker), ""
     except (RuntimeError, NotImplementedError) as error:
-        first = next(iter(str(error).strip().splitlines()), "").rstrip(".")
-        return {}, f"PyTorch does not compute them in fp64 ({first[:100]})"
+        return {}, f"PyTorch does not compute them in fp64 ({first_line(error, 100)})"
 
 
 def _precision(recipe: Recipe, got: Values, calls: OperatorCalls, device: str) -> str:
@@ -232,13 +231,9 @@ def _precision(recipe: Recipe, got: Values, calls: OperatorCalls, device: str) -
 
 
 def _tensors(recipe: Recipe) -> list[Any]:
-    values = rebuilt.Maker("meta", 0).arguments(_shapes(recipe))
+    values = rebuilt.Maker("meta", 0).arguments(fitting.without_forward(recipe))
     return [t for value in values.values() for t in (value if isinstance(value, list) else [value])
             if isinstance(t, torch.Tensor) and t.dim()]  # fmt: skip
-
-
-def _shapes(recipe: Recipe) -> Recipe:
-    return fitting.without_forward(recipe)
 
 
 def _terms(cost: Cost | None, got: Values, values: Values) -> float:

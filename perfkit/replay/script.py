@@ -27,7 +27,10 @@ def text_of(found: FoundOperator, chosen: replay.Chosen, seed: int) -> str:
         "median ns": said.ns.value if said.ns else None,
         "calls": len(chosen.calls.ns),
         "kernels": said.kernels,
-        "arguments": [f"{one.name}: {one.text}{f' ({one.filled})' if one.filled else ''}" for one in said.arguments],
+        "arguments": [
+            f"{argument.name}: {argument.text}{f' ({argument.filled})' if argument.filled else ''}"
+            for argument in said.arguments
+        ],
         "not recorded": said.stated,
     }
     recipe = {"seed": seed, "random": replay.is_random(chosen.recipe), **chosen.recipe}

@@ -12,7 +12,7 @@ import torch
 
 from perfkit.bench.benchmark import PYTORCH, Outputs, Prepared, Way
 from perfkit.bench.torch_ways import ROUNDING, compiled
-from perfkit.errors import Unavailable
+from perfkit.errors import Unavailable, first_line
 from perfkit.replay import attention, fitting, rebuilt
 from perfkit.replay.rebuilt import Recipe, Values
 
@@ -104,7 +104,7 @@ def _called(
         except RuntimeError as error:
             if same is None:
                 raise
-            raise Unavailable(f"PyTorch does not offer it for this call: {_first(error)}.") from error
+            raise Unavailable(f"PyTorch does not offer it for this call: {first_line(error, 120)}.") from error
         return [prepared(recipe, values, own, call, names, context)]
 
     return Way(name, name, text, prepare, tolerance_factor=ROUNDING)
@@ -159,7 +159,3 @@ def _compile_way(recipe: Recipe, names: Sequence[str]) -> Way:
         return [Prepared(lambda: run(*mine), checked, reset=reset)]
 
     return Way("compile", "compile", "torch.compile of it alone", prepare, tolerance_factor=ROUNDING)
-
-
-def _first(error: Exception) -> str:
-    return next(iter(str(error).strip().splitlines()), type(error).__name__).rstrip(".")[:120]

@@ -56,7 +56,7 @@ def impossible(plan: NsightPlan, settings: Settings) -> PerfkitError | None:
 def add(
     plan: NsightPlan, settings: Settings, backend: str, folder: Path, show: Show, layers: Callable[[], int] = lambda: 0
 ) -> str:
-    """Profile one backend under the tool and add what it saw to `folder`; the name of the report kept there.
+    """Profile one backend under the tool and add what it saw to `folder`; return the name of the report kept there.
 
     `layers` says how many layers the whole model has, for `plan.one_layer`. Raises `PerfkitError`: nothing is changed
     then, but a report that holds something is kept.

@@ -72,7 +72,7 @@ class Checking:
         return {"found": found, "first_step_ns": first_ns, "warnings": warnings}
 
     def tokens(self, generation: Generation, batch: Batch, folder: Path, write: bool) -> dict[str, Any]:
-        """The same of a workload that generates tokens: one step, then the same tokens with their logits."""
+        """Run one step of a workload that generates tokens, then the same tokens with their logits; compare both."""
         self._progress("first tokens" if write else "correctness")
         started = time.perf_counter_ns()
         check = tokens.write if write else tokens.compare

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from perfkit.errors import Unavailable
-from perfkit.run import cgroup
+from perfkit.hardware import cgroup
+from perfkit.hardware.system import ROOT, kibibytes
 
-_STATUS = Path("/proc/self/status")
 _CLEAR_REFS = Path("/proc/self/clear_refs")
 _SHARED_POOL = (0, 0)  # the id of the pool that belongs to no graph
 
@@ -49,10 +49,10 @@ def peak(device: str) -> tuple[float | None, str]:
         if graphs:
             how += ", with what CUDA graphs hold in pools of their own"
         return float(torch.cuda.max_memory_allocated()) + graphs, how
-    high = _status_bytes("VmHWM")
+    high = kibibytes(ROOT / "proc/self/status", "VmHWM")
     if high is not None:
         since = "the warm-up and timed steps" if _CLEAR_REFS.exists() else "the whole run"
-        return high, f"peak resident memory of the backend's own process during {since}"
+        return float(high), f"peak resident memory of the backend's own process during {since}"
     unit = 1 if sys.platform == "darwin" else 1024  # getrusage(2): bytes on macOS, KiB on Linux
     used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
     return float(used), "peak resident memory of the backend's own process, checks included"
@@ -78,19 +78,5 @@ def available_bytes(device: str = "cpu") -> float | None:
         import torch
 
         return float(torch.cuda.mem_get_info(device)[0])
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-    except OSError:
-        return None
-    found = next((line for line in lines if line.startswith("MemAvailable:")), None)
-    known = [float(found.split()[1]) * 1024 if found else None, cgroup.free_bytes()]
+    known = [kibibytes(ROOT / "proc/meminfo", "MemAvailable"), cgroup.free_bytes(ROOT)]
     return min((amount for amount in known if amount is not None), default=None)
-
-
-def _status_bytes(field: str) -> float | None:
-    try:
-        lines = _STATUS.read_text().splitlines()
-    except OSError:
-        return None
-    found = next((line for line in lines if line.startswith(f"{field}:")), None)
-    return float(found.split()[1]) * 1024 if found else None

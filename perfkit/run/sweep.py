@@ -40,7 +40,7 @@ def folder_name(values: Values) -> str:
 def run_cells(
     cells: Sequence[SweepCell], backends: Mapping[str, str], unavailable: dict[str, str], progress: Progress
 ) -> list[SweepCell]:
-    """Run every cell that is not there; those that were already. Raises `UsageError` where a folder holds another run.
+    """Run the missing cells; return those that existed. Raises `UsageError` where a folder holds another run.
 
     Every folder is looked at before anything runs.
     """

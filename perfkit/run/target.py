@@ -67,7 +67,7 @@ def _profiled(device: str) -> Iterator[None]:
 
 
 def main() -> int:
-    """Run the order in the file that is the first argument; 1 with one sentence on failure."""
+    """Run the order in the file that is the first argument; return 1 with one sentence on failure."""
     try:
         run(msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=TargetOrder))
     except PerfkitError as error:

@@ -358,7 +358,7 @@ class Worker:
         return kept
 
     def _timed_ns(self) -> float:
-        """A step without the profiler in ns, of two measurements the slower: the clocks of a GPU change."""
+        """Return a step without the profiler in ns, the slower of two measurements: the clocks of a GPU change."""
         return max(statistics.median(ns) for ns in (self._samples_ns, self._beside_ns) if ns)
 
     def describe(self, folder: str) -> dict[str, Any]:
@@ -400,7 +400,7 @@ def _keep() -> None:
 
 
 def _of_one_rank(settings: Settings) -> Settings:
-    """`settings` as a backend has them: the batch is this rank's share."""
+    """Return the `settings` of a backend: the batch is this rank's share."""
     return msgspec.structs.replace(settings, batch_size=settings.batch_size // settings.ranks)
 
 

@@ -44,11 +44,6 @@ class Estimate(msgspec.Struct, frozen=True):
     n: int
     method: str = BOOTSTRAP
 
-    @property
-    def relative(self) -> float:
-        """Half the interval's width over the value: how precisely it is known, as a share."""
-        return (self.high - self.low) / 2 / abs(self.value) if self.value else float("nan")
-
 
 def median(samples: Sequence[float]) -> Estimate:
     """The median of `samples` (any unit) with its interval. Raises `ValueError` for no samples or one not finite."""

@@ -15,6 +15,7 @@ OUTLIER = 5.0  # robust standard deviations above the median
 LEAST = 0.05  # of the median: less than this above it is neither outlier nor warm-up
 STEADY = 5  # steps in a row that must lie among the later ones
 _LEVEL = 0.01  # of a drift's and a step's test
+_LEAST_STEP = 0.02  # of the level before a step
 
 
 def warmup_end(times: Sequence[float]) -> int | None:
@@ -71,11 +72,11 @@ def drift(values: Sequence[float]) -> float | None:
     return float(np.median(known[-third:]) / np.median(known[:third]) - 1)
 
 
-def change_points(values: Sequence[float], least: float = 0.02) -> list[int]:
+def change_points(values: Sequence[float]) -> list[int]:
     """Indices at which a history makes a step: the first value of each new level.
 
     The series is split where the rank sum differs most between before and after, if the test there, corrected for the
-    number of places tried, is significant at 5 %, and the medians differ by `least`; then each part again. Three
+    number of places tried, is significant at 5 %, and the medians differ by `_LEAST_STEP`; then each part again. Three
     values are the fewest on a side.
     """
     known = clean(values)
@@ -87,7 +88,7 @@ def change_points(values: Sequence[float], least: float = 0.02) -> list[int]:
             return []
         p, at = min(tested)
         before, after = float(np.median(known[start:at])), float(np.median(known[at:end]))
-        if p * len(tested) > 0.05 or abs(after / before - 1) < least:
+        if p * len(tested) > 0.05 or abs(after / before - 1) < _LEAST_STEP:
             return []
         return [*split(start, at), at, *split(at, end)]
 

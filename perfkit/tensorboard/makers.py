@@ -66,7 +66,7 @@ class Makers:
     def diff_json(
         self, places: tuple[LogdirFiles, LogdirFiles], backends: tuple[str, str], task: Task
     ) -> tuple[bytes, int]:
-        """The difference of two reports as JSON. Raises `InputError` for a backend that is not there."""
+        """The difference of two reports as JSON. Raises `InputError` for a backend that is missing."""
         first, second = (self.report(place, task) for place in places)
         try:
             return _sized(views.diff(first, second, backends))

@@ -91,7 +91,7 @@ def _rank(node: Node, time: int) -> tuple[Any, ...]:
     name = node.key[-1]
     if len(node.key) == 1:
         return PASSES.index(str(name)) if name in PASSES else len(PASSES) + (name == NOT_PLACED), name
-    return (name,) if isinstance(name, int) else (-sum(one[time] for one in node.amounts if one is not None), name)
+    return (name,) if isinstance(name, int) else (-sum(side[time] for side in node.amounts if side is not None), name)
 
 
 def by_module(lines: pd.DataFrame, amounts: Reals, seen: Integers) -> Node | None:

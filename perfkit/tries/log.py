@@ -4,7 +4,7 @@
       tries.jsonl             a `Logged` a line, the newest last
       changes/DIGEST.patch    the difference that was tried: `git apply` takes it
 
-Each line says on which machine it was measured. Times of different machines are never held against each other.
+Each line says on which machine it was measured. Times of different machines are never compared.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ Series = dict[Place, tuple[float, float]]  # and half a unit in its last printed
 
 
 class Checked(msgspec.Struct, frozen=True, kw_only=True):
-    """The verdict on the results: right, wrong or unknown; against what they were held, and why.
+    """The verdict on the results: right, wrong or unknown, what they were compared with, and why.
 
     `error` is the largest relative difference, `allowed` what is allowed, `count` how many values were compared.
     """

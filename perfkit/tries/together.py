@@ -71,7 +71,7 @@ def run(
 
 
 def _timed(turns: Sequence[int], launch: Mapping[int, Running], limit_s: float) -> bool:
-    """Let the processes of a launch have their turns; whether all were timed."""
+    """Let the processes of a launch have their turns; return whether all were timed."""
     for side in turns:
         launch[side].tell(GO)
         if not launch[side].comes_to(TIMED, limit_s):

@@ -67,7 +67,7 @@ class SideNames:
 def copies(asked: SideNames, here: Path) -> Iterator[tuple[list[Tree], SourceChange]]:
     """Give both sides of a change to the program that runs in `here`, and the change.
 
-    Raises `UsageError` where a side is not there, the patch does not apply, or nothing differs.
+    Raises `UsageError` where a side is missing, the patch does not apply, or nothing differs.
     """
     if shutil.which("git") is None:
         raise Unavailable("git is not installed, and `perfkit try` needs it to apply and show changes.", "Install git.")
@@ -147,7 +147,7 @@ def _copy_known(folder: Path, target: Path, *which: str) -> None:
 
 
 def _known(root: Path, *which: str) -> set[str]:
-    """The files that git lists."""
+    """Return the files that git lists."""
     return {name for name in _git(root, "ls-files", "-z", *which).stdout.split("\0") if name}
 
 

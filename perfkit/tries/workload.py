@@ -120,7 +120,7 @@ def _judged(
 def _of(verdict: Correctness, reference: Reference) -> Checked:
     """The verdict as that of a try: the check that is nearest to its limit, or farthest beyond."""
     worst = max(
-        (one for one in verdict.checks if one.error is not None and one.allowed),
+        (check for check in verdict.checks if check.error is not None and check.allowed),
         key=lambda one: (one.error or 0.0) / one.allowed, default=None,
     )  # fmt: skip
     return Checked(

@@ -41,7 +41,7 @@ def attend_cached(
 
 
 class Greedy(nn.Module):
-    """The most likely token: logits (B, 1, V) → (B, 1)."""
+    """Return the most likely token: logits (B, 1, V) → (B, 1)."""
 
     def forward(self, logits: Tensor) -> Tensor:
         """logits (B, 1, V) → the most likely token (B, 1)."""

@@ -19,8 +19,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from perfkit.errors import InputError
-from perfkit.run_folder import write_whole
+from perfkit.errors import InputError, first_line
+from perfkit.run_folder import write_whole, written_whole
 
 SYNTHETIC = "synthetic"
 DENSE, SPARSE = 13, 26
@@ -134,7 +134,7 @@ class StoredClicks(ClickSource):
             try:
                 table = self._file.read_row_group(number)
             except (OSError, pa.ArrowException) as error:
-                raise InputError(f"{self.path} cannot be read: {_first_line(error)}.", "Write it again.") from None
+                raise InputError(f"{self.path} cannot be read: {first_line(error, 200)}.", "Write it again.") from None
             dense = np.stack([_numbers(table, name) for name in DENSE_NAMES], axis=1).astype(np.float32)
             sparse = np.stack([_numbers(table, name) for name in SPARSE_NAMES], axis=1)
             self._held = number, (dense, sparse, _numbers(table, "labels").astype(np.float32))
@@ -142,7 +142,7 @@ class StoredClicks(ClickSource):
 
 
 def _numbers(table: pa.Table, name: str) -> np.ndarray:
-    """A column as int64, with 0 for what is missing, as DLRM's reference has it."""
+    """Return a column as int64, with 0 for what is missing, as in DLRM's reference."""
     return np.asarray(table[name].combine_chunks().fill_null(0).cast(pa.int64()))
 
 
@@ -153,7 +153,7 @@ def _open_parquet(path: Path) -> pq.ParquetFile:
         raise InputError(f"File {path} is missing.", "Write one with `perfkit data criteo`.") from None
     except (OSError, pa.ArrowException) as error:
         raise InputError(
-            f"{path} is not a parquet file: {_first_line(error)}.", "Give a file of Criteo's schema."
+            f"{path} is not a parquet file: {first_line(error, 200)}.", "Give a file of Criteo's schema."
         ) from None
     lacking = [n for n in ("labels", *DENSE_NAMES, *SPARSE_NAMES) if n not in file.schema_arrow.names]
     if lacking:
@@ -183,7 +183,7 @@ def _read_metadata(path: Path) -> tuple[np.ndarray, ...]:
         raise InputError(f"{path} has no metadata {file.name}.", "Put the JSON next to it.") from None
     except (OSError, ValueError, KeyError, TypeError, OverflowError) as error:
         raise InputError(
-            f"{file} is not the metadata of click data: {type(error).__name__} {_first_line(error)}.",
+            f"{file} is not the metadata of click data: {type(error).__name__} {first_line(error, 200)}.",
             "For each SPARSE_i it gives cardinality and tokenizer_values.",
         ) from None
     for name, known, count in zip(SPARSE_NAMES, values, counts, strict=True):
@@ -194,10 +194,6 @@ def _read_metadata(path: Path) -> tuple[np.ndarray, ...]:
     return values
 
 
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200].rstrip(".")
-
-
 def write_clicks(
     path: Path, rows: int, largest: int, seed: int, progress: Callable[[int], object] | None = None
 ) -> None:
@@ -206,8 +202,7 @@ def write_clicks(
     source = SyntheticClicks(largest, seed)
     names = ("labels", *DENSE_NAMES, *SPARSE_NAMES)
     schema = pa.schema([(name, pa.int64()) for name in names])
-    unfinished = path.with_name(path.name + ".unfinished")
-    try:
+    with written_whole(path) as unfinished:
         with pq.ParquetWriter(unfinished, schema) as writer:
             for group, start in enumerate(range(0, rows, _ROW_GROUP)):
                 dense, sparse, clicks = source.rows(group, min(_ROW_GROUP, rows - start))
@@ -216,9 +211,6 @@ def write_clicks(
                 if progress:
                     progress(min(start + _ROW_GROUP, rows))
         write_whole(metadata_path(path), _metadata(source))
-        unfinished.replace(path)
-    finally:
-        unfinished.unlink(missing_ok=True)
 
 
 def _metadata(source: ClickSource) -> str:

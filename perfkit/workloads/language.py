@@ -38,10 +38,10 @@ class Loss(nn.Module):
 
 
 class HeadLoss(nn.Module):
-    """The same of a head that it applies itself: x (B, T, C), its weight (V, C), targets (B, T) → ()."""
+    """Mean cross entropy of a head that it applies itself: x (B, T, C), its weight (V, C), targets (B, T) → ()."""
 
     def forward(self, x: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
-        """The same of x (B, T, C) and the head's weight, without whole logits."""
+        """Return the loss of x (B, T, C) and the head's weight, without whole logits."""
         return linear_cross_entropy(x.view(-1, x.shape[-1]), weight, targets.view(-1), IGNORED)
 
 

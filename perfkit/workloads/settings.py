@@ -20,7 +20,7 @@ def resolve_settings(workload: Workload, **options: Any) -> Settings:
 
     Raises `UsageError` for an unknown preset, variant, dtype, device, mode or profiler (naming the known ones and the
     nearest), for a number out of range, and for an option that the workload does not take; `Unavailable` when the
-    device is not there or lacks the precision.
+    device is missing or lacks the precision.
     """
     given = {name: value for name, value in options.items() if value is not None and (name, value) != ("variant", "")}
     preset = given.pop("preset", next(iter(workload.presets)))
@@ -45,7 +45,7 @@ def resolve_settings(workload: Workload, **options: Any) -> Settings:
 
 
 def _overrides(workload: Workload, preset: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The given dimensions in the types that the preset has them in. Raises `UsageError` for one that does not fit."""
+    """Return the given dimensions in the types of the preset's. Raises `UsageError` for one that does not fit."""
     known = {k: v for k, v in workload.presets[preset].items() if k not in ("batch_size", "sequence_length")}
     found = {}
     for name, value in given.items():

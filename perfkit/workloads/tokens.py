@@ -9,7 +9,6 @@ Legend: B batch, T time (sequence length), V vocabulary.
 from __future__ import annotations
 
 import functools
-import hashlib
 import io
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -17,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from perfkit.cache import cache_dir
+from perfkit.cache import cache_dir, digest
 from perfkit.errors import InputError, RunFailed
 from perfkit.run_folder import write_whole
 from perfkit.workloads import bytepairs, llmc, text
@@ -115,7 +114,7 @@ def _from_text(path: Path, limit: int, vocabulary: Vocabulary | None) -> StoredT
 
 def _trained(documents: Sequence[str], size: int) -> Vocabulary:
     """Train a vocabulary, or take it from the cache, where it lies by the content of the text."""
-    path = cache_dir() / "vocabularies" / f"{_digest('vocabulary', str(size), *documents)}.json"
+    path = cache_dir() / "vocabularies" / f"{digest('vocabulary', str(size), *documents)}.json"
     try:
         kept = bytepairs.from_json(path.read_text(encoding="utf-8"), "")
         return Vocabulary(kept.tokenizer, bytepairs.trained_origin(kept.size))
@@ -128,7 +127,7 @@ def _trained(documents: Sequence[str], size: int) -> Vocabulary:
 
 def _encoded(documents: Sequence[str], vocabulary: Vocabulary) -> np.ndarray:
     """The tokens of `documents`, from the cache if they were made before."""
-    path = cache_dir() / "tokens" / f"{_digest('tokens', vocabulary.digest(), *documents)}.npy"
+    path = cache_dir() / "tokens" / f"{digest('tokens', vocabulary.digest(), *documents)}.npy"
     try:
         return np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError):
@@ -138,15 +137,6 @@ def _encoded(documents: Sequence[str], vocabulary: Vocabulary) -> np.ndarray:
     np.save(buffer, tokens)
     _keep(path, buffer.getvalue())
     return tokens
-
-
-def _digest(*parts: str) -> str:
-    """One digest of all parts; the lengths keep a text cut elsewhere apart."""
-    digest = hashlib.sha256()
-    for part in parts:
-        raw = part.encode()
-        digest.update(len(raw).to_bytes(8, "little") + raw)
-    return digest.hexdigest()[:32]
 
 
 def _keep(path: Path, content: bytes | str) -> None:

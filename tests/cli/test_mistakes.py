@@ -20,7 +20,7 @@ def mistake(result, code=2):
     [
         (["run", "gtp2"], ["gtp2", "gpt2"]),
         (["run", "gpt2", "--preset", "tinny"], ["tinny", "tiny"]),
-        (["run", "gpt2", "--dtype", "fp8"], ["fp8", "fp32", "bf16"]),
+        (["run", "gpt2", "--dtype", "fp12"], ["fp12", "fp32", "bf16"]),
         (["run", "gpt2", "--dtype", "tf32"], ["tf32", "CUDA GPU"]),
         (["run", "gpt2", "--backend", "thundr"], ["thundr", "thunder"]),
         (["run", "gpt2", "--backend", ","], ["No backend"]),

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib.util
 import json
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import pytest
 
 from perfkit.hardware import doctor
 from perfkit.hardware.doctor import LIMITED, MISSING, OK, diagnose, find_tool
+from perfkit.hardware.identity import torch_cuda
 from tests.support.hardware.fakes import H100_NVML, FakeNvml, refuse, write
 
 DRIVER = {
@@ -160,14 +162,14 @@ def test_every_missing_thing_says_how_to_get_it(machine):
 def test_the_version_file_of_torch_tells_its_build(monkeypatch, tmp_path):
     version = tmp_path / "version.py"
     monkeypatch.setattr(
-        doctor.importlib.util, "find_spec", lambda name: types.SimpleNamespace(origin=str(tmp_path / "__init__.py"))
+        importlib.util, "find_spec", lambda name: types.SimpleNamespace(origin=str(tmp_path / "__init__.py"))
     )
     version.write_text("__version__ = '2.13.0'\ncuda: Optional[str] = '12.6'\nhip: Optional[str] = None\n")
-    assert doctor.torch_cuda() == "CUDA 12.6"
+    assert torch_cuda() == "CUDA 12.6"
     version.write_text("cuda: Optional[str] = None\nhip: Optional[str] = '6.3'\n")
-    assert doctor.torch_cuda() == "ROCm 6.3"
+    assert torch_cuda() == "ROCm 6.3"
     version.write_text("cuda: Optional[str] = None\nhip: Optional[str] = None\n")
-    assert doctor.torch_cuda() is None
+    assert torch_cuda() is None
 
 
 def test_the_command_prints_findings_and_levels_and_exits_with_zero(run_cli):

@@ -106,7 +106,7 @@ def test_an_instruction_set_must_be_known_and_there(monkeypatch: pytest.MonkeyPa
 def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("PERFKIT_CACHE", str(tmp_path / "file"))
-    with pytest.raises(RunFailed, match=r"kernels cannot be written to .*Set PERFKIT_CACHE"):
+    with pytest.raises(RunFailed, match=r"could not be written: .*Set PERFKIT_CACHE"):
         build.library(write(tmp_path, GOOD), "fp32")
 
 

@@ -279,7 +279,7 @@ def test_a_kernel_that_is_not_in_the_source_is_named(tmp_path: Path, monkeypatch
 def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("PERFKIT_CACHE", str(tmp_path / "file"))
-    with pytest.raises(RunFailed, match=r"kernels cannot be written to .*Set PERFKIT_CACHE"):
+    with pytest.raises(RunFailed, match=r"could not be written: .*Set PERFKIT_CACHE"):
         cubin(write(tmp_path, SOURCE), "fp32", "sm_90", ["twice<T>"])
 
 

@@ -42,7 +42,7 @@ def run(script: str, fresh: bool = False) -> object:
 def test_a_freed_block_comes_back_with_its_pages():
     found = run(
         """
-        said = [keeping.keeps_freed(), keeping.keep_freed(), keeping.keep_freed(), keeping.keeps_freed()]
+        said = [keeping._kept, keeping.keep_freed(), keeping.keep_freed(), keeping._kept]
         sizes = [100_000, 1_000_003, 16_000_000]  # numbers of four bytes
         make = lambda: [torch.ones(n) for n in sizes]
         first = new_bytes(make)
@@ -158,7 +158,7 @@ def test_no_memory_is_said_by_torch():
 def test_without_a_compiler_nothing_is_different(monkeypatch):
     monkeypatch.setattr(native, "_built", lambda source: None)
     monkeypatch.setattr(keeping, "_kept", False)  # another test of this process may have trained with Thunder
-    assert not keeping.keep_freed() and not keeping.keeps_freed()
+    assert not keeping.keep_freed() and not keeping._kept
 
 
 def test_a_worker_keeps_what_is_freed_where_it_was_asked_to():
@@ -169,7 +169,7 @@ def test_a_worker_keeps_what_is_freed_where_it_was_asked_to():
         def kept(**options):
             settings = resolve_settings(find("mlp"), allocator="keep")
             Worker(lambda text: None).prepare(settings, "eager", **options)
-            return keeping.keeps_freed()
+            return keeping._kept
 
         print(json.dumps([kept(reference=True), kept()]))
     """)

@@ -167,7 +167,7 @@ def test_fusion_headroom_and_what_is_not_judged(show: Show) -> None:
 
 
 def test_fused_kernels_one_by_one(show: Show) -> None:
-    """Each kernel of the compiler: what eager's operators predict of it, what it took, and why they part."""
+    """Each kernel of the compiler: what eager's operators predict of it, what it took, and why they differ."""
     kernel = test_fused.fused(300, 10 * test_fusion.MB, "add", "mul", "relu")
     product = test_fused.faults.product(500)
     page = show(test_fused.report([product, *test_fused.CHAIN], [product, kernel]))

@@ -235,7 +235,7 @@ def test_a_folder_without_weights(gpt2, settings, folder):
 def test_damaged_safetensors(gpt2, settings, folder):
     path = folder / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-1000])
-    with says("model.safetensors is damaged or no safetensors file"):
+    with says("model.safetensors is damaged, or not a safetensors file"):
         gpt2.build(settings(weights=str(folder)))
 
 

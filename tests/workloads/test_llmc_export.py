@@ -111,7 +111,7 @@ def test_files_that_are_there_are_replaced_only_when_asked(small, settings, expo
 
 def byte_vocabulary(folder, end="<|endoftext|>"):
     """The bytes in GPT-2's written form, one pair, and the end-of-text token, as a folder that tokenizers reads."""
-    from perfkit.workloads.llmc.vocabulary import byte_of
+    from perfkit.workloads.llmc.tokenizer import byte_of
 
     folder.mkdir()
     texts = [*sorted(byte_of(), key=byte_of().get), "Ġa", end]

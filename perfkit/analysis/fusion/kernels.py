@@ -115,13 +115,13 @@ def check(
     )
     names, sums = compiled.text("short_name"), dict[tuple[str, str], _Sums]()
     for row, call in calls.items():
-        one = sums.setdefault((names[row], compiled.text("pass")[row]), _Sums())
+        kernel_sums = sums.setdefault((names[row], compiled.text("pass")[row]), _Sums())
         if not lowered.isdisjoint(call.operators):
-            one.unknown = one.apart = "the compiler writes a product as a loop there"
+            kernel_sums.unknown = kernel_sums.apart = "the compiler writes a product as a loop there"
         if hidden := [op for back, _, op in call.operators if any(f"_{op}_" in name for name in unplaced[back])]:
-            one.apart = f"another kernel computes {hidden[0]}, and the backend does not say where"
-        _add(one, compiled, row, call, machine)
-    made = [_kernel(name, pass_, one, machine) for (name, pass_), one in sums.items()]
+            kernel_sums.apart = f"another kernel computes {hidden[0]}, and the backend does not say where"
+        _add(kernel_sums, compiled, row, call, machine)
+    made = [_kernel(name, pass_, kernel_sums, machine) for (name, pass_), kernel_sums in sums.items()]
     return sorted(made, key=lambda kernel: -kernel.measured_ns)
 
 
@@ -181,7 +181,7 @@ def _on_cpu(
     calls = {}
     for row, places in served.items():
         operators = {place: spent.get(place) for place in places}
-        known = [one for one in operators.values() if one is not None]
+        known = [operator for operator in operators.values() if operator is not None]
         moved, memory = float(compiled.judged.bytes[row]), float(passing[row])
         parallel = moved / 4 >= WHOLE * machine.threads
         if np.isfinite(memory):

@@ -25,25 +25,25 @@ def token_waits(served: Sequence[Iteration | None], times: Sequence[float]) -> l
     read just before.
     """
     found: list[Waits] = []
-    known, stalled, fresh = False, 0.0, Waits()  # since the last iteration that generated: time, and prompts read
-    for one, time in zip(served, times, strict=False):
+    is_known, stalled, fresh = False, 0.0, Waits()  # since the last iteration that generated: time, and prompts read
+    for iteration, time in zip(served, times, strict=False):
         waits = Waits()
-        if one is None:
-            known = False
-        elif one.generating:
-            earlier = one.generating - sum(requests for _, requests in fresh)
-            if known and earlier >= 0 and one.new_tokens == one.generating:
+        if iteration is None:
+            is_known = False
+        elif iteration.generating:
+            earlier = iteration.generating - sum(requests for _, requests in fresh)
+            if is_known and earlier >= 0 and iteration.new_tokens == iteration.generating:
                 waits = [(wait + time, n) for wait, n in [(stalled, earlier), *fresh] if n]
-            known, stalled, fresh = True, 0.0, Waits()
+            is_known, stalled, fresh = True, 0.0, Waits()
         else:
-            stalled, fresh = stalled + time, [*((wait + time, n) for wait, n in fresh), (0.0, one.prompts)]
+            stalled, fresh = stalled + time, [*((wait + time, n) for wait, n in fresh), (0.0, iteration.prompts)]
         found.append(waits)
     return found
 
 
 def median_and_slow(waits: Sequence[Waits]) -> tuple[float | None, float | None]:
     """Return the median and the 99th percentile over all tokens: the least wait that so many do not exceed."""
-    pairs = sorted(pair for one in waits for pair in one)
+    pairs = sorted(pair for wait in waits for pair in wait)
     if not pairs:
         return None, None
     counts = np.cumsum([n for _, n in pairs])

@@ -85,7 +85,7 @@ def _phase(phase: str, rows: list[_Iteration], frame: pd.DataFrame | None, ceili
         token_slow_ns=slow_token,
         begins_ns=[row.begin for row in rows],
         times_ns=times.tolist(),
-        tokens=[_sum((one.prompt_tokens, one.new_tokens)) for one in iterations],
+        tokens=[_sum((iteration.prompt_tokens, iteration.new_tokens)) for iteration in iterations],
     )
 
 

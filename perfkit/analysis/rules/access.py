@@ -116,7 +116,9 @@ def _product_inside(rule: Rule, g: Group, c: Counters) -> Reason | None:
     busy = c.busy.get("DRAM")
     if c.code is None or busy is None or g.time_ns < TOO_SHORT_NS * g.count:
         return None
-    share = sum(products(c.code)) / (sum(one.counts.get(EXECUTED, 0.0) for one in c.code.instructions) or 1.0)
+    share = sum(products(c.code)) / (
+        sum(instruction.counts.get(EXECUTED, 0.0) for instruction in c.code.instructions) or 1.0
+    )
     if share < _PRODUCTS:
         return None
     return rule.reason(

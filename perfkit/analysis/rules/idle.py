@@ -75,24 +75,24 @@ def _idle(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
 def _long(rule: Rule, case: Case, account: Accounting, gaps: list[Gap]) -> Generator[Finding, None, list[Gap]]:
     """A finding for the long gaps in which the same ran; the gaps without these."""
     for alike in _alike(case.facts.get("long_gaps") or []):
-        one, longest = alike[0], units.text(max(gap["ns"] for gap in alike), "ns")
+        first, longest = alike[0], units.text(max(gap["ns"] for gap in alike), "ns")
         words, where = f"One gap of {longest}", "at a stretch"
         if alike[1:]:
             words, where = f"{len(alike)} gaps of up to {longest}", "in them"
         took = case.per_step(sum(gap["ns"] for gap in alike))
-        gap = next((g for g in gaps if g.cause == one["cause"]), None)
-        if gap is None or not one["name"] or case.of_step(took) < _MUCH:
+        gap = next((g for g in gaps if g.cause == first["cause"]), None)
+        if gap is None or not first["name"] or case.of_step(took) < _MUCH:
             continue
         part = min(took, gap.time_ns)
         saving, of = most_of(account, [msgspec.structs.replace(gap, time_ns=part)], case.report.device, _held(case))
         yield rule.finding(
             case,
-            f"{words}: the host is in {cropped(one['name'])}",
+            f"{words}: the host is in {cropped(first['name'])}",
             f"No kernel runs in {percent(took / account.profiled_step_ns)} of the {profiled_of(case)} {where}, "
-            f"most of it by {one['cause']}. {of}",
+            f"most of it by {first['cause']}. {of}",
             part,
             saving,
-            remedy=_of_gap(one),
+            remedy=_of_gap(first),
         )
         left = msgspec.structs.replace(gap, time_ns=gap.time_ns - part, share=gap.share * (1 - part / gap.time_ns))
         gaps = [left if g is gap else g for g in gaps if g is not gap or left.time_ns > 0]
@@ -102,8 +102,8 @@ def _long(rule: Rule, case: Case, account: Accounting, gaps: list[Gap]) -> Gener
 def _alike(gaps: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
     """The gaps in which the same ran for the same cause, together: a gap may come in each step."""
     found: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for one in gaps:
-        found.setdefault((one["name"], one["cause"]), []).append(one)
+    for gap in gaps:
+        found.setdefault((gap["name"], gap["cause"]), []).append(gap)
     return list(found.values())
 
 

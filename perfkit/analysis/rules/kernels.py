@@ -40,29 +40,29 @@ def _below_roof(rule: Rule, case: Case) -> Iterator[Finding]:
     for group in report.headroom if waiting is None else _usual(case, report.headroom, waiting):
         below = group.efficiency is not None and group.efficiency < NEAR and not group.above_roof
         if below and main_reason(group) is None and not _has_cause(case, group):
-            own = group.key if report.kind == NCU else ""
-            buckets.setdefault((own, group.family, group.bound), []).append(group)
-    for (own, family, limit), groups in buckets.items():
+            single = group.key if report.kind == NCU else ""
+            buckets.setdefault((single, group.family, group.bound), []).append(group)
+    for (single, family, limit), groups in buckets.items():
         judged, roof = sum(g.judged_ns for g in groups), sum(g.roof_ns or 0.0 for g in groups)
         named = [
             f"{call(g)} at {percent(g.efficiency)}, {units.text(g.headroom_ns, 'ns')} above it" for g in groups[:_NAMED]
         ]
         more = f"; {len(groups) - _NAMED} more" if len(groups) > _NAMED else ""
         kind = _NAMES.get(family, family.capitalize())
-        who, whose = (f"{own} reaches", "its") if own else (f"{kind} kernels reach", "their")
+        who, whose = (f"{single} reaches", "its") if single else (f"{kind} kernels reach", "their")
         one = "Their roof is" if len({g.ceiling for g in groups}) == 1 else "Their roofs differ; that of the first is"
         yield rule.finding(
             case,
             f"{who} {percent(roof / judged if judged else None)} of {whose} roof, {bound(limit)}",
             f"Its roof is {groups[0].ceiling}."
-            if own
+            if single
             else f"{one} {groups[0].ceiling}. The largest: {'; '.join(named)}{more}.{without}",
             sum(g.time_ns for g in groups),
             sum(g.headroom_ns or 0.0 for g in groups),
             count=sum(g.count for g in groups),
             kernels=list(dict.fromkeys(g.key for g in groups)),
             lines=case.lines_of(_rows_of(case, groups), ""),
-            remedy=(_UNTOLD if report.missing else _NO_REASON) if own else f"{remedy(case, groups, family, limit)}.",
+            remedy=(_UNTOLD if report.missing else _NO_REASON) if single else f"{remedy(case, groups, family, limit)}.",
         )
 
 

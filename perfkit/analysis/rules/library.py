@@ -48,22 +48,22 @@ _OTHERWISE = (
 
 def _slow(rule: Rule, case: Case) -> Iterator[Finding]:
     rates = _rates(case, _UNIT)
-    own, best = rates.get(_OWN), max(rates, key=lambda name: rates[name], default="")
-    if not own or rates[best] < _FASTER * own:
+    own_rate, best = rates.get(_OWN), max(rates, key=lambda name: rates[name], default="")
+    if not own_rate or rates[best] < _FASTER * own_rate:
         return
     flop = np.nan_to_num(case.frame[f"flop_{_UNIT}"].to_numpy(float))
     time = np.nan_to_num(case.judged.time)
     rows = case.is_in("name", _PRODUCTS) & case.judged.judged & (case.judged.bound == BOUNDS.index(_UNIT))
-    rows &= (flop >= _LARGE * own * time / 1e9) & ~on_complex(case)  # of which the rates say nothing
+    rows &= (flop >= _LARGE * own_rate * time / 1e9) & ~on_complex(case)  # of which the rates say nothing
     took = case.time(rows)
-    if case.share(took) < _NOTABLE or (rate := flop[rows].sum() / time[rows].sum() * 1e9) > _ABOVE * own:
+    if case.share(took) < _NOTABLE or (rate := flop[rows].sum() / time[rows].sum() * 1e9) > _ABOVE * own_rate:
         return
     yield rule.finding(
         case,
-        f"fp32 products by {_OWN} take {units.text(took, 'ns')} where {best} is {rates[best] / own:.1f} × as fast",
-        f"Measured here: {_OWN} {units.text(own, 'FLOP/s')}, {best} {units.text(rates[best], 'FLOP/s')}. These "
+        f"fp32 products by {_OWN} take {units.text(took, 'ns')} where {best} is {rates[best] / own_rate:.1f} × as fast",
+        f"Measured here: {_OWN} {units.text(own_rate, 'FLOP/s')}, {best} {units.text(rates[best], 'FLOP/s')}. These "
         f"products run at {units.text(rate, 'FLOP/s')}, {case.of_whole(took)}; as near to the rate "
-        f"of {best} they would take {units.text(took * own / rates[best], 'ns')}.{_maker(case)}",
+        f"of {best} they would take {units.text(took * own_rate / rates[best], 'ns')}.{_maker(case)}",
         took,
         took - case.per_step(np.nansum(case.judged.roof[rows])),
         rows=rows,
@@ -91,21 +91,21 @@ def _maker(case: Case) -> str:
 
 def _functions(rule: Rule, case: Case) -> Iterator[Finding]:
     rates = _rates(case, FUNCTIONS)
-    own, other = rates.get("torch.exp"), rates.get("torch.exp2")
-    if not own or not other or other < _SLOWER * own:
+    exp, exp2 = rates.get("torch.exp"), rates.get("torch.exp2")
+    if not exp or not exp2 or exp2 < _SLOWER * exp:
         return
     rows = case.is_in("name", _MKL_FUNCTIONS) & case.judged.judged
     took = case.time(rows)
     if case.share(took) < _NOTABLE:
         return
     numbers = np.nansum(case.frame["bytes_written"].to_numpy(float)[rows]) / 4
-    if numbers / np.nansum(case.judged.time[rows]) * 1e9 > _SLOWER * own:
+    if numbers / np.nansum(case.judged.time[rows]) * 1e9 > _SLOWER * exp:
         return  # memory aside, no slow code takes so many: the program was started otherwise than the measurement
     yield rule.finding(
         case,
-        f"Functions of MKL take {units.text(took, 'ns')}, where PyTorch's own code is {other / own:.1f} × as fast",
-        f"Measured here: torch.exp, which is MKL's, {units.text(own, '')} numbers/s, and torch.exp2, which is "
-        f"not, {units.text(other, '')}.{_maker(case)}",
+        f"Functions of MKL take {units.text(took, 'ns')}, where PyTorch's own code is {exp2 / exp:.1f} × as fast",
+        f"Measured here: torch.exp, which is MKL's, {units.text(exp, '')} numbers/s, and torch.exp2, which is "
+        f"not, {units.text(exp2, '')}.{_maker(case)}",
         took,
         took - case.per_step(np.nansum(case.judged.roof[rows])),
         rows=rows,

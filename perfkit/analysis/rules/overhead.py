@@ -33,22 +33,22 @@ def _overhead(rule: Rule, case: Case) -> Iterator[Finding]:
     gaps = [gap for gap in account.gaps if gap.cause in _OVERHEAD]
     busy = any(finding.name == "unequal-calls" for finding, _ in case.claims)
     much = account.own_code(case.per_step(len(case.frame)))
-    own = [much] if much and not busy else []
-    if own:
-        saving, of = most_of(account, own, case.report.device)
+    own_code = [much] if much and not busy else []
+    if own_code:
+        saving, of = most_of(account, own_code, case.report.device)
         yield rule.finding(
             case,
-            f"Code that calls no operator takes {percent(share_of(account, own))} of the {profiled_of(case)}",
-            f"{units.text(own[0].time_ns / case.per_step(len(case.frame)), 'ns')} for each kernel: more than PyTorch "
-            "needs between two operators. It is the program's own (Python, NumPy, reading and preparing data), or "
-            "compiled code that records no operators (AOTInductor, cpp_wrapper, extensions in C++), whose FLOP are "
-            f"unknown. {of}",
-            own[0].time_ns,
+            f"Code that calls no operator takes {percent(share_of(account, own_code))} of the {profiled_of(case)}",
+            f"{units.text(own_code[0].time_ns / case.per_step(len(case.frame)), 'ns')} for each kernel: more than "
+            "PyTorch needs between two operators. It is the program's own (Python, NumPy, reading and preparing data), "
+            "or compiled code that records no operators (AOTInductor, cpp_wrapper, extensions in C++), whose FLOP "
+            f"are unknown. {of}",
+            own_code[0].time_ns,
             saving,
             remedy=f"{_FIND}." if case.loader_workers else _OWN_CODE,
             measure="python_ns",
         )
-    if gaps := [gap for gap in gaps if gap not in own]:
+    if gaps := [gap for gap in gaps if gap not in own_code]:
         saving, of = most_of(account, gaps, case.report.device)
         yield rule.finding(
             case,

@@ -54,7 +54,7 @@ def _gaps(case: Case) -> list[IterationGap]:
 def _logits_copied(case: Case) -> float:
     """Bytes that go to the host for each token that is made, 0 where they are not logits."""
     made = sum(one.prompts + one.generating for one in iterations(case) if one is not None)
-    moved = sum(one.bytes or 0.0 for one in case.report.transfers if one.name.startswith(_TO_HOST))
+    moved = sum(transfer.bytes or 0.0 for transfer in case.report.transfers if transfer.name.startswith(_TO_HOST))
     return moved / made if made and moved / made >= _LOGITS else 0.0
 
 

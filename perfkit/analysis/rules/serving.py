@@ -109,10 +109,10 @@ def _padded(rule: Rule, case: Case) -> Iterator[Finding]:
     product = case.is_in("family", ["matmul"])
     pairs, saves = Counter[tuple[int, int]](), np.zeros(len(case.frame))
     for number, rows in _rows_of_products(case, steps, product).items():
-        one = served[number] if 0 <= number < len(served) else None
-        if one is None or one.prompt_tokens is None or one.new_tokens is None:
+        iteration = served[number] if 0 <= number < len(served) else None
+        if iteration is None or iteration.prompt_tokens is None or iteration.new_tokens is None:
             continue
-        tokens = one.prompt_tokens + one.new_tokens
+        tokens = iteration.prompt_tokens + iteration.new_tokens
         if 0 < tokens < rows:
             pairs[tokens, rows] += 1
             saves[(steps == number) & ~product] = 1 - tokens / rows

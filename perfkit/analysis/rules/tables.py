@@ -93,10 +93,10 @@ def _dense(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
     tables: dict[tensors.Shape, list[int]] = {}  # shape → how many rows each lookup in a table of that shape reads
     owners: dict[str, set[tensors.Shape]] = {}  # module → shapes of the tables in which it looks up
     for i in np.flatnonzero(forward).tolist():
-        found = [shape for _, shape in tensors.shapes(shapes[i])]
-        if len(found) >= 2 and len(found[0]) == 2:
-            tables.setdefault(found[0], []).append(tensors.elements(found[1]))
-            owners.setdefault(modules[i], set()).add(found[0])
+        operands = [shape for _, shape in tensors.shapes(shapes[i])]
+        if len(operands) >= 2 and len(operands[0]) == 2:
+            tables.setdefault(operands[0], []).append(tensors.elements(operands[1]))
+            owners.setdefault(modules[i], set()).add(operands[0])
     large = {shape for shape, looked_up in tables.items() if shape[0] > _SPARSE * max(*looked_up, 1)}
     large -= _multiplied(case)
     if not large:

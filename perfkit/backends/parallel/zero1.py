@@ -1,4 +1,4 @@
-"""The optimizer's state sharded (ZeRO stage 1), as llm.c has it: every rank has all parameters and updates its part.
+"""The optimizer's state sharded (ZeRO stage 1), like llm.c's: every rank has all parameters and updates its part.
 
 Parameters are in flat buckets, in the order in which their gradients come. A bucket whose gradients are complete is
 reduced while backward goes on, each rank getting the mean of its part; the optimizer steps on these parts alone, and

@@ -71,7 +71,7 @@ def _imported() -> tuple[Any, str]:
 
     try:
         with warnings.catch_warnings(), standins.importing():
-            warnings.simplefilter("ignore")  # it mentions each optional package that is not there
+            warnings.simplefilter("ignore")  # it mentions each optional package that is missing
             import thunder
     except Exception as error:  # an import can fail in any way: a missing symbol, another torch, a broken package
         said = f"{type(error).__name__}: {error}"

@@ -29,10 +29,10 @@ class Observer(Protocol):
     idle: bool
 
     def called(self, thread: WatchedThread, module: torch.nn.Module, args: Any, kwargs: Any) -> bool:
-        """An outermost module is called; whether the call is a request that is recorded or timed as a step."""
+        """Note the call of an outermost module; return whether it is a request that is recorded or timed as a step."""
 
     def returned(self, thread: WatchedThread) -> None:
-        """Such a request is answered."""
+        """Note that such a request is answered."""
 
     def is_apart(self, thread: WatchedThread) -> bool:
         """Return whether what the thread calls now is work next to the recorded step."""

@@ -53,7 +53,7 @@ class Forked:
         return __enter__
 
     def _end(self, owner: Any, name: str) -> Callable[..., Any] | None:
-        """Arm the process, but for one that loads data; what the call goes to now, None where that is as before."""
+        """Arm a process that loads no data; return what the call goes to now, None where that is as before."""
         with self._lock, conditions.unseen():
             if not self._waits:
                 return None

@@ -99,7 +99,7 @@ class Watcher:
     # What the program does -----------------------------------------------------------------------------------------
 
     def called(self, thread: WatchedThread, module: torch.nn.Module, args: Any, kwargs: Any) -> bool:
-        """An outermost module is called; whether the call is a request that is a step by itself."""
+        """Note the call of an outermost module; return whether it is a request that is a step by itself."""
         found = False
 
         def act() -> None:
@@ -174,7 +174,7 @@ class Watcher:
     # Steps ---------------------------------------------------------------------------------------------------------
 
     def _signal(self, thread: WatchedThread, kind: str, key: Hashable, role: Hashable) -> bool:
-        """Take a signal; whether a request begins with it that is a step by itself."""
+        """Take a signal; return whether a request begins with it that is a step by itself."""
         if captures_graph() or self.recorder.state == DONE:
             return False  # nothing runs now: what is called is written down for replays
         if not thread.of_python and self._owner.thread is not None and conditions.in_autograd():

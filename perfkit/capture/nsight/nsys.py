@@ -54,7 +54,7 @@ def command(options: NsysOptions, report: Path, program: Sequence[str]) -> list[
 
 
 def _range(name: str) -> str:
-    """DOMAIN@NAME, as ncu has it, in this tool's order: NAME@DOMAIN."""
+    """Turn ncu's DOMAIN@NAME into this tool's order, NAME@DOMAIN."""
     domain, at, plain = name.partition("@")
     return f"{plain}@{domain}" if at else name
 

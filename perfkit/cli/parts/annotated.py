@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from perfkit.run_folder import ANNOTATED_PAGE, ANNOTATED_TEXT, write_whole
+
 if TYPE_CHECKING:
     from perfkit.readers.run import Run
 
@@ -20,7 +22,6 @@ def write(run: Run, folder: Path) -> list[Path]:
     from perfkit.analysis.listing import listing
     from perfkit.analysis.report.rows import ceilings_of
     from perfkit.render.pages import annotated
-    from perfkit.run_folder import ANNOTATED_PAGE, ANNOTATED_TEXT, write_whole
 
     ceilings, _ = ceilings_of(run.ceilings)
     written = []

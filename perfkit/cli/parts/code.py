@@ -5,17 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from perfkit.cli.parts.output import Destination, Json, put
+from perfkit.errors import InputError
+from perfkit.render.output import of_page
+from perfkit.run_folder import write_whole
+
 if TYPE_CHECKING:
-    from perfkit.cli.parts.output import Json
     from perfkit.instructions.results import KernelCode
 
 
 def show(path: Path, out: Path | None, limit: int | None, answer: Json | None) -> None:
     """Show the hottest lines and instructions of each kernel; write all of the code into `out`, as HTML."""
-    from perfkit.cli.parts.output import Destination, put
-    from perfkit.render.output import of_page
     from perfkit.render.pages import code as rendered
-    from perfkit.run_folder import write_whole
 
     codes = read(path)
     rows = rendered.SHOWN if limit is None else limit or None
@@ -29,7 +30,6 @@ def show(path: Path, out: Path | None, limit: int | None, answer: Json | None) -
 def read(path: Path) -> list[KernelCode]:
     """Return the code of the kernels of a report. Raises `InputError` for a file that holds none."""
     from perfkit import readers
-    from perfkit.errors import InputError
     from perfkit.instructions.results import CODE
     from perfkit.readers.ncu import child
     from perfkit.table import KernelTable

@@ -8,6 +8,8 @@ from typing import Any
 
 import typer
 
+from perfkit.errors import UsageError
+
 HERE = (
     "on",
     "remote_python",
@@ -28,7 +30,6 @@ def do(
 
     With `heard` it is given our input. Raises `UsageError` for `python` without a host.
     """
-    from perfkit.errors import UsageError
     from perfkit.remote import session
     from perfkit.remote.agent import OUT
 

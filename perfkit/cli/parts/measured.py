@@ -6,10 +6,14 @@ import itertools
 import shutil
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from perfkit.cli.parts import options
+from perfkit.cli.parts.shown import need_torch, progress
+from perfkit.errors import PerfkitError, UsageError
+from perfkit.run_folder import usual_folder
 
 if TYPE_CHECKING:
     from perfkit.compare.launching import SideProgram
@@ -25,7 +29,6 @@ def plan(
 ) -> StoppingRule:
     """Return how much to measure. Raises `UsageError` for invalid numbers."""
     from perfkit.compare.stopping import EARLY, StoppingRule
-    from perfkit.errors import UsageError
     from perfkit.statistics.verdicts import RESOLUTION
 
     if launches < 1:
@@ -41,7 +44,6 @@ def plan(
 def wanted(texts: Sequence[str], backend: str) -> bool:
     """Return whether `texts` are workloads to be measured. Raises `UsageError` where some are and some are not."""
     from perfkit.compare import sources
-    from perfkit.errors import UsageError
 
     stored = [] if backend else [text for text in texts if sources.find(text) is not None]
     if stored and len(stored) < len(texts):
@@ -51,12 +53,11 @@ def wanted(texts: Sequence[str], backend: str) -> bool:
                 f"{stored[0]} was measured before, and {other} would be now.",
                 "Measure the workload by itself first, then compare the two folders.",
             )
-        return False  # and the error says what is not there
+        return False  # and the error says what is missing
     return bool(backend) or (not stored and all(map(_is_workload, texts)))
 
 
 def _is_workload(text: str) -> bool:
-    from perfkit.errors import PerfkitError
     from perfkit.workloads import loader
 
     if text.endswith(".py"):
@@ -71,7 +72,7 @@ def _is_workload(text: str) -> bool:
 def folder_for(out: Path | None, texts: Sequence[str]) -> Path:
     """Return the folder of the measurement."""
     name = "-".join(Path(text).stem for text in texts)[:60]
-    return out or Path("runs") / f"compare-{name}-{time.strftime('%Y%m%d-%H%M%S')}"
+    return out or usual_folder(f"compare-{name}")
 
 
 def programs(
@@ -79,7 +80,6 @@ def programs(
 ) -> list[tuple[SideProgram, str, dict[str, str]]]:
     """A side for each workload, list of executors and backend: the program, the run folder that it belongs to, and what
     is unavailable."""
-    from perfkit.cli.parts import options
     from perfkit.compare.launching import SideProgram
     from perfkit.workloads import loader
     from perfkit.workloads.settings import resolve_settings
@@ -120,9 +120,7 @@ def measure_into(
 
     Raises `UsageError` when `folder` holds something already.
     """
-    from perfkit.cli.parts.shown import need_torch, progress
     from perfkit.compare.recording import measure_into as measure
-    from perfkit.errors import UsageError
 
     need_torch("perfkit compare")
     sides = programs(texts, backend, asked, skip)
@@ -136,9 +134,6 @@ def self_test(
     texts: Sequence[str], backend: str, asked: dict[str, Any], plan: StoppingRule, tries: int, as_json: bool
 ) -> int:
     """Compare a workload with itself `tries` times; 1 when more than 5 % of the comparisons find a difference."""
-    from perfkit.cli.parts.shown import need_torch, progress
-    from perfkit.errors import UsageError
-
     need_torch("perfkit compare --self-test")
     if len(texts) > 1 or tries < 1:
         raise UsageError("--self-test takes one workload, and at least one try.", "perfkit compare --self-test mlp")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from perfkit.cli.parts.output import Destination
+from perfkit.cli.parts.output import Destination, put
+from perfkit.cli.parts.shown import complain
+from perfkit.errors import PerfkitError
+from perfkit.render.output import of_page
 
 NAME = "report-memory"
 
@@ -17,10 +18,8 @@ def report(files: list[Path], wanted: Destination) -> None:
 
 
 def _put(files: list[Path], title: str, wanted: Destination) -> None:
-    from perfkit.cli.parts.output import put
     from perfkit.memory.analyse import analyse
     from perfkit.readers.snapshot.read import read_snapshot
-    from perfkit.render.output import of_page
     from perfkit.render.pages import memory
 
     found = analyse([read_snapshot(file) for file in files], title)
@@ -29,9 +28,6 @@ def _put(files: list[Path], title: str, wanted: Destination) -> None:
 
 def explain_failures(folder: Path) -> None:
     """Say on stderr who held the memory when an allocation failed, where `folder` has snapshots of that moment."""
-    from perfkit.cli.parts.output import Destination
-    from perfkit.cli.parts.shown import complain
-    from perfkit.errors import PerfkitError
     from perfkit.readers.formats import MEMORY, held_in
     from perfkit.readers.formats.snapshot import FORMAT
 

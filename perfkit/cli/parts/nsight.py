@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from perfkit.errors import UsageError
+from perfkit.workloads.choices import not_one_of
 
 if TYPE_CHECKING:
     from perfkit.run.counters import NsightPlan
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
 def check(tool: str, counter_set: str, clock_control: str, cache_control: str, time_limit: float) -> None:
     """Raise `UsageError` for an unknown tool, set or way to control clocks or caches, or an invalid limit."""
     from perfkit.capture.nsight import TOOLS, ncu
-    from perfkit.workloads.choices import not_one_of
 
     for option, value, known in (
         ("--tool", tool, TOOLS),

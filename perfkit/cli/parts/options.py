@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from perfkit import settings
+from perfkit.errors import Unavailable, UsageError
 from perfkit.settings import MEASURE, WORK
 
 ELSEWHERE = "On another machine"
@@ -22,11 +23,6 @@ LIST = "One or several, separated by commas."
 NONE: Mapping[str, str] = {}
 
 Given = dict[str, Any]  # fields of `Settings` with what was given; None: the workload's own
-
-SkipUnavailable = Annotated[
-    bool,
-    typer.Option("--skip-unavailable", help="Continue without backends that cannot run here.", rich_help_panel=MEASURE),
-]
 
 
 def panel(title: str) -> Callable[..., Any]:
@@ -39,6 +35,9 @@ def panel(title: str) -> Callable[..., Any]:
     return option
 
 
+_work, _measured, _elsewhere, _ncu = map(panel, (WORK, MEASURE, ELSEWHERE, NCU))
+
+SkipUnavailable = Annotated[bool, _measured("Continue without backends that cannot run here.", "--skip-unavailable")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print as JSON.")]
 Brief = Annotated[
     bool | None,
@@ -46,20 +45,11 @@ Brief = Annotated[
 ]
 Limit = Annotated[int | None, typer.Option(help="Rows of each table in the terminal; 0 for all.")]
 OwnKernels = Annotated[list[Path] | None, typer.Option(help="A folder of your own kernels (repeatable).")]
-Launches = Annotated[
-    int, typer.Option(help="Launches, each with a fresh process for every side.", rich_help_panel=MEASURE)
-]
+Launches = Annotated[int, _measured("Launches, each with a fresh process for every side.")]
 Early = Annotated[
-    bool,
-    typer.Option(
-        "--early/--no-early",
-        help="Stop after 8 or 12 launches where the verdicts stand by then.",
-        rich_help_panel=MEASURE,
-    ),
+    bool, _measured("Stop after 8 or 12 launches where the verdicts stand by then.", "--early/--no-early")
 ]
-TimeLimit = Annotated[
-    float, typer.Option(help="Start no further launch after this many seconds.", rich_help_panel=MEASURE)
-]
+TimeLimit = Annotated[float, _measured("Start no further launch after this many seconds.")]
 TryLog = Annotated[
     Path | None, typer.Option("--log", help="Folder of the log; default: PERFKIT_TRIES, else .perfkit/tries.")
 ]
@@ -85,27 +75,18 @@ Costs = Annotated[
         help="A Python file of your own that registers costs (perfkit.register_cost); it is run.",
     ),
 ]
-HostNumber = Annotated[
-    int, typer.Option("--node-rank", help="The number of this host; the report is made on 0.", rich_help_panel=WORK)
-]
-Endpoint = Annotated[
-    str, typer.Option("--rdzv-endpoint", help="HOST:PORT of host 0, where hosts meet.", rich_help_panel=WORK)
-]
-Prompt = Annotated[
-    str, typer.Option(help="Tokens of the prompt for --generate; --data says which.", rich_help_panel=WORK)
-]
+HostNumber = Annotated[int, _work("The number of this host; the report is made on 0.", "--node-rank")]
+Endpoint = Annotated[str, _work("HOST:PORT of host 0, where hosts meet.", "--rdzv-endpoint")]
+Prompt = Annotated[str, _work("Tokens of the prompt for --generate; --data says which.")]
 On = Annotated[
     str,
-    typer.Option(
+    _elsewhere(
+        "Work on this machine, over ssh, with the files of this folder; the report is made here.",
         "--on",
         metavar="USER@HOST",
-        help="Work on this machine, over ssh, with the files of this folder; the report is made here.",
-        rich_help_panel=ELSEWHERE,
     ),
 ]
-RemotePython = Annotated[
-    str, typer.Option(help="The Python to use there, or its environment's folder.", rich_help_panel=ELSEWHERE)
-]
+RemotePython = Annotated[str, _elsewhere("The Python to use there, or its environment's folder.")]
 Lines = Annotated[
     bool | None,
     typer.Option(
@@ -113,24 +94,10 @@ Lines = Annotated[
         help="Record source lines, in a step of their own after the others; by default where that costs under 2 s.",
     ),
 ]
-CounterSet = Annotated[
-    str,
-    typer.Option(
-        "--set",
-        help="metrics (only what the report needs), basic, detailed, full or roofline.",
-        rich_help_panel=NCU,
-    ),
-]
-ClockControl = Annotated[
-    str,
-    typer.Option(help="none (normal clocks), or base (fixed base clocks: slower, repeatable).", rich_help_panel=NCU),
-]
+CounterSet = Annotated[str, _ncu("metrics (only what the report needs), basic, detailed, full or roofline.", "--set")]
+ClockControl = Annotated[str, _ncu("none (normal clocks), or base (fixed base clocks: slower, repeatable).")]
 CacheControl = Annotated[
-    str,
-    typer.Option(
-        help="all (flush caches before each replay: repeatable), or none (keep what the last replay left).",
-        rich_help_panel=NCU,
-    ),
+    str, _ncu("all (flush caches before each replay: repeatable), or none (keep what the last replay left).")
 ]
 NoReport = Annotated[bool, typer.Option("--no-report", hidden=True, help="Only record: `perfkit report` reports.")]
 
@@ -210,8 +177,6 @@ def _value(name: str, value: Any, lists: Sequence[str]) -> Any:
 
 def dimensions(given: list[str]) -> dict[str, str]:
     """Name → value of `NAME=VALUE`; raises `UsageError` for anything else."""
-    from perfkit.errors import UsageError
-
     pairs = [text.partition("=") for text in given]
     for name, sign, value in pairs:
         if not (name and sign and value):
@@ -220,9 +185,7 @@ def dimensions(given: list[str]) -> dict[str, str]:
 
 
 def prompt_length(prompt: str, generate: int, sequence_length: int | None) -> int | None:
-    """T: the tokens of `--prompt`, or of `--sequence-length`. Raises `UsageError` where they make no sense together."""
-    from perfkit.errors import UsageError
-
+    """Return T by `--prompt` or `--sequence-length`. Raises `UsageError` where the options do not fit together."""
     if not prompt:
         return sequence_length
     if not generate:
@@ -239,8 +202,6 @@ def prompt_length(prompt: str, generate: int, sequence_length: int | None) -> in
 
 def whole_numbers(option: str, text: str) -> list[int]:
     """The numbers of a list, each once. Raises `UsageError` for anything else."""
-    from perfkit.errors import UsageError
-
     given = list(dict.fromkeys(names(text)))
     for one in given:
         if not one.isdecimal() or not int(one):
@@ -250,8 +211,6 @@ def whole_numbers(option: str, text: str) -> list[int]:
 
 def alone(given: dict[str, Any]) -> None:
     """Raise `UsageError` for the first option that is given with several batch sizes."""
-    from perfkit.errors import UsageError
-
     for name, value in given.items():
         if value:
             raise UsageError(f"--{name} does not go with several batch sizes.", "Give one size.")
@@ -264,8 +223,6 @@ def names(text: str) -> list[str]:
 
 def share(text: str, option: str) -> float:
     """Return `3%` or `0.03` as a share. Raises `UsageError` for anything else, and unless it is from 0 to below 1."""
-    from perfkit.errors import UsageError
-
     try:
         value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
     except ValueError:
@@ -283,7 +240,6 @@ def executors(text: str) -> tuple[str, ...]:
 def named(given: list[str]) -> dict[str, str]:
     """Backend name → what it was given as: its name, or a file. Raises `UsageError` for none, or an odd name."""
     from perfkit import backends
-    from perfkit.errors import UsageError
 
     if not given:
         raise UsageError("No backend was named.", "Give --backend eager, or several separated by commas.")
@@ -297,7 +253,6 @@ def named(given: list[str]) -> dict[str, str]:
 def unavailable_of(named: dict[str, str], settings: Any, skip: bool) -> dict[str, str]:
     """The reason of each backend that cannot run here, by name; raises `Unavailable` for the first unless `skip`."""
     from perfkit import backends
-    from perfkit.errors import Unavailable
 
     reasons = {name: reason for name, text in named.items() if (reason := backends.get(text).unavailable(settings))}
     if not reasons or skip:

@@ -72,7 +72,7 @@ def put(output: Output, wanted: Destination, links: Sequence[tuple[str, str]] = 
 
 
 def write(output: Output, wanted: Destination) -> list[Path]:
-    """Write the files of `output`; their paths."""
+    """Write the files of `output`; return their paths."""
     if wanted.folder is None:
         return []
     make_folder(wanted.folder)
@@ -80,7 +80,7 @@ def write(output: Output, wanted: Destination) -> list[Path]:
 
 
 def show(output: Output, wanted: Destination, written: Sequence[Path], links: Sequence[tuple[str, str]] = ()) -> bool:
-    """Show `output`, and say where its files lie; whether a profile is unusable."""
+    """Show `output`, and say where its files lie; return whether a profile is unusable."""
     from perfkit.render import page, terminal
     from perfkit.render.report import on_terminal
 
@@ -112,7 +112,7 @@ def links_of_run(run: Path, listed: Sequence[Path] = ()) -> list[tuple[str, str]
 
 
 def complain_of_profiles(output: Output) -> bool:
-    """Say on stderr which profiles are unusable, and why; whether any is."""
+    """Say on stderr which profiles are unusable, and why; return whether any is."""
     from perfkit.analysis.report import verdict
     from perfkit.cli.parts.shown import complain
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from perfkit.cli.parts import shown
+from perfkit.cli.parts.shown import FURTHER
+from perfkit.run_folder import read_manifest, usual_folder
 
 if TYPE_CHECKING:
     import typer
@@ -30,9 +33,8 @@ def capture(
     """Capture `command` into the run folder `out`, with `counters` under ncu a second time, and report on it if it is
     to be `reported`; the program's own exit code, 1 where that is 0 and nothing was recorded, or counted."""
     from perfkit.capture import failures, program
-    from perfkit.cli.parts import memory, shown
+    from perfkit.cli.parts import memory
     from perfkit.cli.parts.reported import program_report
-    from perfkit.run_folder import read_manifest
 
     folder = out or _folder(command)
     started = program.CapturedProgram(list(command), order, folder, backend, overwrite, counters)
@@ -56,7 +58,7 @@ def capture_elsewhere(
     overwrite: bool,
     form: Destination,
 ) -> int:
-    """The same on another machine: the program runs there with our streams, and the report is made here."""
+    """Capture `command` on another machine with our streams, and report here; return the exit code as of `capture`."""
     from perfkit.cli.parts import elsewhere
     from perfkit.cli.parts.reported import program_report
 
@@ -72,8 +74,6 @@ def said() -> Iterator[Callable[[str, str], None]]:
 
     Nothing is drawn while nothing is said: the terminal is the program's.
     """
-    from perfkit.cli.parts.shown import FURTHER
-
     begun: set[str] = set()
     live = sys.stderr.isatty()
     drawn = False
@@ -98,7 +98,7 @@ def said() -> Iterator[Callable[[str, str], None]]:
 def _folder(command: Sequence[str]) -> Path:
     from perfkit.capture import program
 
-    return Path("runs") / f"{_word(program.title_of(command))}-{time.strftime('%Y%m%d-%H%M%S')}"
+    return usual_folder(_word(program.title_of(command)))
 
 
 def _word(title: str) -> str:

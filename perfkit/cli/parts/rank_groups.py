@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from perfkit.errors import InputError
 from perfkit.ranks import analyse, detail, link_context, rank_table
 from perfkit.ranks.drawing import draw
 from perfkit.ranks.rank_group import RankGroup as RanksJob
 from perfkit.ranks.rank_group import together
+from perfkit.render.output import Output
 from perfkit.run_folder import KERNELS
 
 if TYPE_CHECKING:
@@ -22,7 +24,6 @@ if TYPE_CHECKING:
     from perfkit.ranks.rank_table import RankTable
     from perfkit.ranks.results import RanksReport
     from perfkit.readers.run import Run
-    from perfkit.render.output import Output
     from perfkit.table import KernelTable
 
 
@@ -53,10 +54,9 @@ def of(source: Run | KernelTable) -> GroupReport | None:
 
     Where its ranks cannot be compared, the run gets a warning that gives the reason.
     """
-    from perfkit.errors import InputError
     from perfkit.readers.run import Run
 
-    if not isinstance(source, Run) or not all(one.own for one in source.manifest.backends):
+    if not isinstance(source, Run) or not all(backend.own for backend in source.manifest.backends):
         return None
     found, problems = _members(source)
     if len(found) + len(problems) < 2:
@@ -69,7 +69,7 @@ def of(source: Run | KernelTable) -> GroupReport | None:
         source.problems.setdefault("", []).append(f"The ranks are not compared. {error}")
         return None
     roofs = link_context.roofs(job.ranks, source.folder)
-    samples = [one.samples_ns for one in source.manifest.backends]
+    samples = [backend.samples_ns for backend in source.manifest.backends]
     report = analyse.of_job(job, problems, roofs, source.manifest.environment, samples)
     names = {member.rank: name for name, member in reversed(found)}
     return GroupReport(source, job, _with_detail(report, source, names), names)
@@ -86,8 +86,6 @@ def _warn_of_others(run: Run, member: RankTable) -> None:
 
 def _members(run: Run) -> tuple[list[tuple[str, RankTable]], list[str]]:
     """Return name and member of each process that is a rank, and a sentence for each that cannot be compared."""
-    from perfkit.errors import InputError
-
     found, problems = [], []
     for record in run.manifest.backends:
         table = run.tables.get(record.name)
@@ -120,7 +118,7 @@ def _with_detail(report: RanksReport, run: Run, names: dict[int, str]) -> RanksR
 
 def _only(run: Run, name: str) -> Run:
     """The run with the process `name` alone."""
-    kept = [one for one in run.manifest.backends if one.name == name]
+    kept = [backend for backend in run.manifest.backends if backend.name == name]
     manifest = msgspec.structs.replace(run.manifest, backends=kept)
     return dataclasses.replace(run, manifest=manifest, tables={name: run.tables[name]})
 
@@ -128,7 +126,6 @@ def _only(run: Run, name: str) -> Run:
 def output_of(job: GroupReport) -> Output:
     """The report of the ranks, then of one in detail, and where the others are."""
     from perfkit.cli.parts.reported import answers
-    from perfkit.render.output import Output
     from perfkit.render.page import below
     from perfkit.render.pages import ranks as ranks_page
     from perfkit.render.report import report_page

@@ -7,20 +7,23 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from perfkit.cli.parts import shown
+from perfkit.cli.parts.output import Destination, put
+from perfkit.errors import InputError
+from perfkit.render.output import Output
+
 if TYPE_CHECKING:
-    from perfkit.cli.parts.output import Destination
     from perfkit.ranks.drawing import Drawing
     from perfkit.ranks.rank_group import RankGroup
     from perfkit.ranks.rank_table import RankTable
     from perfkit.ranks.results import RanksReport
-    from perfkit.render.output import Output
     from perfkit.table import KernelTable
 
 NAME = "report-ranks"
 
 
 def report_ranks(paths: list[Path], wanted: Destination) -> list[Path]:
-    """Report on the traces of ranks among `paths`, if there are two or more; the other paths, in order.
+    """Report on the traces of ranks among `paths`, if there are two or more; return the other paths, in order.
 
     A folder that is not a run folder means the traces in it.
     """
@@ -32,7 +35,6 @@ def report_ranks(paths: list[Path], wanted: Destination) -> list[Path]:
         for problem in problems:
             print(f"Not compared with other ranks: {problem}", file=sys.stderr)
         return files
-    from perfkit.cli.parts.output import put
     from perfkit.ranks import link_context
     from perfkit.ranks.analyse import of_job
     from perfkit.ranks.rank_group import together
@@ -53,7 +55,6 @@ def _ranks_among(paths: list[Path]) -> tuple[list[Path], list[Path]]:
 
 def _output(found: RanksReport, job: RankGroup) -> Output:
     from perfkit.ranks.drawing import draw
-    from perfkit.render.output import Output
     from perfkit.render.pages import ranks as ranks_page
 
     made = ranks_page.page(found)
@@ -66,7 +67,6 @@ def _output(found: RanksReport, job: RankGroup) -> Output:
 
 def _read(paths: list[Path]) -> tuple[list[RankTable], list[str]]:
     """The ranks whose traces could be read, and a sentence for each other."""
-    from perfkit.cli.parts import shown
     from perfkit.ranks.rank_table import of_table
     from perfkit.readers import several
 
@@ -79,8 +79,6 @@ def drawn(paths: list[Path]) -> tuple[Drawing, list[str]] | None:
 
     None where there are not two. Raises `InputError` where they are not of one job, or one of them can be read at most.
     """
-    from perfkit.cli.parts import shown
-    from perfkit.errors import InputError
     from perfkit.ranks.drawing import draw
     from perfkit.ranks.rank_group import together
     from perfkit.readers import several

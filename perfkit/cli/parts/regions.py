@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from perfkit.cli.parts.output import Json
+from perfkit.cli.parts.output import Destination, Json, put
+from perfkit.render.output import of_page
+from perfkit.run_folder import write_whole
 
 
 def is_regions(path: Path) -> bool:
@@ -19,12 +19,9 @@ def is_regions(path: Path) -> bool:
 
 def show(path: Path, out: Path | None, limit: int | None, answer: Json | None) -> None:
     """Show the regions of the longest launch; write a page (.html) or a trace for Perfetto (.json) into `out`."""
-    from perfkit.cli.parts.output import Destination, put
     from perfkit.instructions import proton, regions
-    from perfkit.render.output import of_page
     from perfkit.render.page import render_html
     from perfkit.render.pages import regions as rendered
-    from perfkit.run_folder import write_whole
 
     launch, records = proton.read(path) if proton.is_proton(path) else regions.read(path)
     rows = rendered.SHOWN if limit is None else limit or None

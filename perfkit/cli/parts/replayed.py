@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from perfkit.cli.parts.shown import progress
+from perfkit.errors import UsageError
+
 if TYPE_CHECKING:
     from perfkit.bench.results import Bench
     from perfkit.bench.run import BenchOptions
@@ -34,8 +37,6 @@ def asked(
 
     `others` are sizes, sweep, dtype, blocks and kernels, which the trace decides.
     """
-    from perfkit.errors import UsageError
-
     traces = [name for name in operations if Path(name).exists() or name.endswith((".json", ".json.gz"))]
     named = kernel is not None or bool(operator)
     if not traces and not named and not module and script is None:
@@ -73,7 +74,6 @@ def run(
     ceilings: Callable[[Callable[[str, str], None]], Ceilings] | None,
 ) -> Bench:
     """Find the operator, write its script where one is asked for, and check and time every way to run it here."""
-    from perfkit.cli.parts.shown import progress
     from perfkit.replay import recorded, replay, script
     from perfkit.run.memory import available_bytes
 

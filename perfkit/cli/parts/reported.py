@@ -118,7 +118,7 @@ class RunReport:
         scalars.write_events(whole or analyse(source, findings=False), folder)
 
     def show(self) -> int:
-        """Show it; 1 where a backend is wrong or failed, or a profile unusable."""
+        """Show it; return 1 where a backend is wrong or failed, or a profile unusable."""
         from perfkit.cli.parts import annotated
         from perfkit.cli.parts.shown import complain
 
@@ -130,7 +130,7 @@ class RunReport:
 
 
 def program_report(folder: Path, form: Destination) -> int:
-    """Write the report of a captured program, and show it as `form` says; 1 where its profile is unusable."""
+    """Write the report of a captured program, and show it as `form` says; return 1 where its profile is unusable."""
     return RunReport(folder, replace(form, folder=folder, formats=EVERY_FORMAT)).show()
 
 

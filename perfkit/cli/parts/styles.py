@@ -7,6 +7,11 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from perfkit.cli.parts.output import make_folder
+from perfkit.errors import InputError, UsageError
+from perfkit.render.output import safe_name
+from perfkit.run_folder import write_whole
+
 if TYPE_CHECKING:
     from perfkit.table import KernelTable
 
@@ -20,8 +25,6 @@ def choose(style: str, layers: int | None, pass_names: str, as_json: bool) -> Wr
 
     Raises `UsageError` for an unknown style, or for options that belong to another.
     """
-    from perfkit.errors import UsageError
-
     if style not in STYLES:
         raise UsageError(f"{style} is not a style of the report.", f"Choose from {', '.join(STYLES)}.")
     if style == "llmc":
@@ -32,10 +35,7 @@ def choose(style: str, layers: int | None, pass_names: str, as_json: bool) -> Wr
 def report(paths: Iterable[Path], out: Path | None, write: Write, extension: str) -> None:
     """Print every kernel table in `paths`; where a folder `out` is given, write it there too, ending in `extension`."""
     from perfkit import readers
-    from perfkit.errors import InputError
     from perfkit.render.cells import clean
-    from perfkit.render.output import safe_name
-    from perfkit.run_folder import write_whole
 
     texts: dict[str, str] = {}
     for path in paths:
@@ -46,8 +46,6 @@ def report(paths: Iterable[Path], out: Path | None, write: Write, extension: str
             title = str(path) if len(tables) == 1 else f"{path}, {name}"
             texts[title] = write(clean(title), table)
     if out:
-        from perfkit.cli.parts.output import make_folder
-
         make_folder(out)
         for title, text in texts.items():
             name = "report.llmc" if len(texts) == 1 else f"report-{safe_name(title)}.llmc"

@@ -1,4 +1,4 @@
-"""Runs of several sizes: making those that are not there, and the page that shows them together."""
+"""Runs of several sizes: making those that are missing, and the page that shows them together."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from perfkit.cli.parts.output import Destination, Json, show, write
+from perfkit.cli.parts.shown import progress
+from perfkit.render.output import of_page
+
 if TYPE_CHECKING:
     from perfkit.analysis.sweep import Sweep
-    from perfkit.cli.parts.output import Json
     from perfkit.run.sweep import SweepCell
 
 
@@ -20,10 +23,7 @@ def run(
     folder: Path,
     as_json: Json | None,
 ) -> int:
-    """Run the cells and show them; the exit code, 1 where a backend is wrong or failed in one of them."""
-    from perfkit.cli.parts.output import Destination, show, write
-    from perfkit.cli.parts.shown import progress
-    from perfkit.render.output import of_page
+    """Run the cells and show them; return the exit code, 1 where a backend is wrong or failed in one of them."""
     from perfkit.render.pages import sweep as rendered
     from perfkit.run.sweep import run_cells
 

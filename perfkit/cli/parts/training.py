@@ -7,6 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from perfkit.cli.parts import output
+from perfkit.render.output import of_page, safe_name
+
 if TYPE_CHECKING:
     from perfkit.cli.parts.output import Destination
     from perfkit.readers.training_log import TrainingLog
@@ -25,9 +28,7 @@ def report(logs: list[Path], wanted: Destination) -> None:
 
 def _report(log: TrainingLog, wanted: Destination) -> None:
     from perfkit.analysis.training import summarise
-    from perfkit.cli.parts import output
     from perfkit.render import scalars
-    from perfkit.render.output import of_page, safe_name
     from perfkit.render.pages import training
 
     found = summarise(log.path.name, log.series, list(_warnings(log)))

@@ -7,10 +7,14 @@ import os
 import secrets
 import shutil
 import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from perfkit.cli.parts import options, output, shown
+from perfkit.errors import UsageError
+from perfkit.render.output import of_page
+from perfkit.run_folder import stamp
 
 if TYPE_CHECKING:
     from perfkit.cli.parts.output import Destination
@@ -30,12 +34,10 @@ def tried(
     log: Path | None,
     wanted: Destination,
 ) -> int:
-    """Measure both sides, decide, log and show it; the exit code.
+    """Measure both sides, decide, log and show it; return the exit code.
 
     Raises `UsageError` for a program that cannot be run or tried.
     """
-    from perfkit.cli.parts import output, shown
-    from perfkit.render.output import of_page
     from perfkit.render.pages import tries as rendered
     from perfkit.tries import log as logs
     from perfkit.tries.results import ACCEPT
@@ -52,7 +54,6 @@ def tried(
 
 def _keep(done: Try, patch: str) -> None:
     """Apply an accepted patch to the folder itself, and note it where that cannot be: it changed meanwhile."""
-    from perfkit.errors import UsageError
     from perfkit.tries.trees import keep
 
     try:
@@ -71,13 +72,12 @@ def _measured(
     say: Progress,
 ) -> Try:
     """Measure both sides and decide."""
-    from perfkit.errors import UsageError
     from perfkit.tries import decide, interleaved, workload
 
     run = _of_run(program.command)
     if run is None and shutil.which(sides[0].moved(program.command[0])) is None:
         raise UsageError(f"{program.command[0]} is not a program that can be run.", "perfkit try -- python train.py")
-    number = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
+    number = f"{stamp()}-{secrets.token_hex(2)}"
     with tempfile.TemporaryDirectory(prefix="perfkit-try-") as place:
         if run is not None:
             measured = workload.measure(_known(run, sides[0]), sides, plan, Path(place), say)
@@ -102,7 +102,6 @@ def _known(arguments: list[str], before: Tree) -> TriedWorkload:
 
     Raises `UsageError` for what a try cannot measure.
     """
-    from perfkit.errors import UsageError
     from perfkit.tries.workload import TriedWorkload
     from perfkit.workloads import loader
     from perfkit.workloads.settings import resolve_settings
@@ -132,7 +131,6 @@ def _parsed(arguments: list[str]) -> tuple[dict[str, Any], str, list[str]]:
     import typer
 
     from perfkit.cli import application
-    from perfkit.cli.parts import options
     from perfkit.cli.run import run
 
     group: Any = typer.main.get_command(application("run"))

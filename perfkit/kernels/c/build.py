@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
 import shlex
 import subprocess
 import tempfile
 from pathlib import Path
 
-from perfkit.cache import cache_dir, locked
+from perfkit.cache import cache_dir, digest, locked, making
 from perfkit.errors import RunFailed
 from perfkit.hardware.compiler import Compiler
 from perfkit.kernels.c import toolchain
@@ -46,36 +44,15 @@ def library(source: Path, dtype: str) -> Path:
 
 
 def _digest(source: Path, dtype: str, compiler: Compiler, isa: str) -> str:
-    """Everything that the library depends on, in 20 hexadecimal digits."""
-    digest = hashlib.sha256()
-    for text in (*OPTIONS, *DEFINES[dtype], isa, *compiler.command, compiler.version, toolchain.cpu_identity()):
-        digest.update(text.encode() + b"\0")
-    for file in (source, *sorted(source.parent.glob("*.h")), *sorted(INCLUDE.rglob("*.h"))):
-        digest.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
-    return digest.hexdigest()[:20]
+    """Return the digest of everything that the library depends on."""
+    made_by = *OPTIONS, *DEFINES[dtype], isa, *compiler.command, compiler.version, toolchain.cpu_identity()
+    files = source, *sorted(source.parent.glob("*.h")), *sorted(INCLUDE.rglob("*.h"))
+    return digest(*made_by, *(part for file in files for part in (file.name, file.read_bytes())))
 
 
 def _build(source: Path, dtype: str, compiler: Compiler, isa: str, path: Path) -> None:
-    """Compile into a name of our own, then rename: another process sees no library or a whole one."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=f".{source.stem}-", suffix=".tmp", dir=path.parent)
-        os.close(handle)
-    except OSError as error:
-        raise _cache_failed(error) from error
-    temporary = Path(name)
-    try:
+    with making(path) as temporary:
         _compile(source, dtype, compiler, isa, temporary)
-        temporary.replace(path)
-    except OSError as error:
-        raise _cache_failed(error) from error
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def _cache_failed(error: OSError) -> RunFailed:
-    reason = error.strerror or str(error)
-    return RunFailed(f"The kernels cannot be written to {kernel_cache()}: {reason}.", "Set PERFKIT_CACHE elsewhere.")
 
 
 def _compile(source: Path, dtype: str, compiler: Compiler, isa: str, output: Path) -> None:

@@ -18,7 +18,7 @@ _kept = False
 
 
 def keep_freed() -> bool:
-    """Let tensors of this process be allocated so from now on, for good; whether that was possible.
+    """Let tensors of this process be allocated so from now on, for good; return whether that was possible.
 
     It is on Linux with a C++ compiler. Peak memory may be higher: a block serves tensors of its size or a little less.
     """
@@ -26,9 +26,4 @@ def keep_freed() -> bool:
     if not _kept and sys.platform.startswith("linux"):
         library = native.load(SOURCE)
         _kept = library is not None and library.perfkit_keep_freed() == 1
-    return _kept
-
-
-def keeps_freed() -> bool:
-    """Return whether `keep_freed` was called and had an effect."""
     return _kept

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import hashlib
-import os
-import shlex
 import subprocess
 import tempfile
 from pathlib import Path
@@ -13,7 +10,8 @@ from typing import Any
 
 import torch
 
-from perfkit.cache import locked
+from perfkit.cache import digest, locked
+from perfkit.hardware.compiler import Compiler, find_compiler
 from perfkit.kernels.c import build
 
 _STANDARDS = ("-std=c++20", "-std=c++17")  # PyTorch's headers want the one or the other
@@ -34,19 +32,17 @@ def load(source: Path) -> Any:
 def _built(source: Path) -> Path | None:
     """The library in the cache, built now if need be; None where there is nothing to build it with."""
     root = Path(torch.__file__).parent
-    compiler = _compiler()
+    compiler = find_compiler("CXX", ("c++", "g++", "clang++"))
     if compiler is None or not (root / "include/ATen/core/dispatch/Dispatcher.h").is_file():
         return None
-    digest = hashlib.sha256(source.read_bytes())
-    for text in (torch.__version__, str(torch.version.git_version), *compiler):
-        digest.update(text.encode() + b"\0")
-    path = build.kernel_cache() / f"{source.stem}-{digest.hexdigest()[:20]}.so"
+    built_for = torch.__version__, str(torch.version.git_version), *compiler.command, compiler.version
+    path = build.kernel_cache() / f"{source.stem}-{digest(source.read_bytes(), *built_for)}.so"
     with locked(path):
         return path if path.is_file() or _compile(source, compiler, root, path) else None
 
 
-def _compile(source: Path, compiler: tuple[str, ...], root: Path, path: Path) -> bool:
-    """Compile `source` against PyTorch at `root` into `path`, under another name first; whether that was possible."""
+def _compile(source: Path, compiler: Compiler, root: Path, path: Path) -> bool:
+    """Compile `source` against PyTorch at `root` into `path`, under another name first; return whether it could."""
     options = ["-O2", "-fPIC", "-shared", "-w", f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}"]
     options.append(f"-I{root / 'include'}")
     libraries = [f"-L{root / 'lib'}", "-ltorch_cpu", "-lc10"]
@@ -55,7 +51,7 @@ def _compile(source: Path, compiler: tuple[str, ...], root: Path, path: Path) ->
         with tempfile.TemporaryDirectory(prefix=f".{source.stem}-", dir=path.parent) as folder:
             made = Path(folder) / path.name
             for standard in _STANDARDS:
-                command = [*compiler[:-1], standard, *options, str(source), "-o", str(made)]
+                command = [*compiler.command, standard, *options, str(source), "-o", str(made)]
                 done = subprocess.run([*command, *libraries], capture_output=True, timeout=_TIMEOUT_S)
                 if done.returncode == 0:
                     made.replace(path)
@@ -63,15 +59,3 @@ def _compile(source: Path, compiler: tuple[str, ...], root: Path, path: Path) ->
     except (OSError, subprocess.SubprocessError):
         return False
     return False
-
-
-def _compiler() -> tuple[str, ...] | None:
-    """The command of a C++ compiler, `$CXX` or the first of c++, g++ and clang++ that runs, and its version."""
-    named = os.environ.get("CXX", "")
-    for command in [shlex.split(named)] if named else [["c++"], ["g++"], ["clang++"]]:
-        try:
-            done = subprocess.run([*command, "--version"], capture_output=True, text=True, timeout=20, check=True)
-        except (OSError, subprocess.SubprocessError):
-            continue
-        return (*command, done.stdout.partition("\n")[0])
-    return None

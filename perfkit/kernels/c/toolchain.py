@@ -5,11 +5,11 @@ from __future__ import annotations
 import functools
 import os
 import platform
-from pathlib import Path
 
 from perfkit.errors import Unavailable, UsageError
 from perfkit.hardware.compiler import HOW_TO_GET, Compiler, find_compiler
-from perfkit.hardware.cpu import read_cpu
+from perfkit.hardware.cpu import first_cpu, read_cpu
+from perfkit.hardware.system import ROOT
 
 # Features that each instruction set needs (names as in /proc/cpuinfo); the compiler's options have the same names.
 ISA_FEATURES = {
@@ -70,11 +70,5 @@ def cpu_identity() -> str:
 @functools.cache
 def _cpu_features() -> str:
     """The features of the first processor in /proc/cpuinfo, separated by spaces; "" without such a file."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return ""
-    return next((text.strip() for key, _, text in (ln.partition(":") for ln in lines) if key.strip() in _FEATURES), "")
-
-
-_FEATURES = ("flags", "Features")  # x86 and Arm
+    facts = first_cpu(ROOT / "proc/cpuinfo")
+    return facts.get("flags") or facts.get("Features") or ""  # x86 or Arm

@@ -54,7 +54,7 @@ class BoundKernel:
         return {} if taken is None else {"block": self.block or taken.default}
 
     def using(self, block: int) -> BoundKernel:
-        """The same with another block size."""
+        """Return the kernel with another block size."""
         return BoundKernel(self.operation, self.source, self.function, self.dtype, block)
 
     def __call__(self, tensors: Sequence[Tensor], scalars: Sequence[int | float]) -> None:

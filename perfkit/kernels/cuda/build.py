@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from perfkit.cache import locked
-from perfkit.errors import RunFailed
+from perfkit.cache import digest, locked, making
 from perfkit.kernels.c.build import INCLUDE, kernel_cache
 from perfkit.kernels.cuda import nvrtc
 from perfkit.kernels.cuda.resources import Resources, read_resources
@@ -71,37 +67,18 @@ def _headers(source: Path) -> dict[str, str]:
 
 
 def _digest(source: Path, dtype: str, arch: str, kernels: Sequence[str]) -> str:
-    """Everything that the module depends on, in 20 hexadecimal digits."""
-    digest = hashlib.sha256()
-    for text in (*OPTIONS, dtype, _target(arch), str(nvrtc.version()), *kernels, source.read_text()):
-        digest.update(text.encode() + b"\0")
-    for name, text in _headers(source).items():
-        digest.update(name.encode() + b"\0" + text.encode() + b"\0")
-    return digest.hexdigest()[:20]
+    """Return the digest of everything that the module depends on."""
+    headers = (part for header in _headers(source).items() for part in header)
+    return digest(*OPTIONS, dtype, _target(arch), str(nvrtc.version()), *kernels, source.read_text(), *headers)
 
 
 def _build(source: Path, dtype: str, arch: str, kernels: Sequence[str], path: Path, facts: Path) -> None:
     done = compiled(source, dtype, arch, kernels)
     taken = read_resources(done.log)
     resources = {e: asdict(taken[symbol]) for e, symbol in done.names.items() if symbol in taken}
-    try:
-        _write(facts, json.dumps({"symbols": dict(done.names), "resources": resources}).encode())
-        _write(path, done.cubin)
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise RunFailed(
-            f"The kernels cannot be written to {kernel_cache()}: {reason}.", "Set PERFKIT_CACHE elsewhere."
-        ) from error
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Write under a name of our own, then rename: another process sees no file or a whole one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{path.stem}-", suffix=".tmp", dir=path.parent)
-    temporary = Path(name)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    for file, content in (
+        (facts, json.dumps({"symbols": dict(done.names), "resources": resources}).encode()),
+        (path, done.cubin),
+    ):
+        with making(file) as temporary:
+            temporary.write_bytes(content)

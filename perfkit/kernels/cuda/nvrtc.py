@@ -7,12 +7,12 @@ import ctypes.util
 import functools
 import importlib.util
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from perfkit.errors import RunFailed, Unavailable
+from perfkit.hardware.identity import torch_cuda
 
 _SUCCESS = 0
 
@@ -52,23 +52,13 @@ def _candidates() -> Iterator[str]:
     spec = importlib.util.find_spec("nvidia")
     folders = [Path(p) for p in (spec.submodule_search_locations or [])] if spec else []
     packaged = [file for folder in folders for file in folder.glob("*/lib/libnvrtc.so.*")]
-    wanted = _torch_release()
+    wanted = (torch_cuda() or "").removeprefix("CUDA ").partition(".")[0]  # "13"; "" where PyTorch has none
     yield from map(str, sorted(packaged, key=lambda f: (f.suffix == f".{wanted}", f.suffix, str(f)), reverse=True))
     home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH") or "/usr/local/cuda"
     yield from map(str, sorted(Path(home).glob("lib64/libnvrtc.so*")))
     found = ctypes.util.find_library("nvrtc")
     if found:
         yield found
-
-
-def _torch_release() -> str:
-    """The CUDA release that PyTorch was built for, "13"; "" where PyTorch has none."""
-    spec = importlib.util.find_spec("torch")
-    if spec is None or spec.origin is None:
-        return ""
-    file = Path(spec.origin).with_name("version.py")
-    match = re.search(r"^cuda\b.*?= *'(\d+)", file.read_text(), re.M) if file.is_file() else None
-    return match[1] if match else ""
 
 
 def version() -> tuple[int, int]:

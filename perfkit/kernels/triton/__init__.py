@@ -8,8 +8,7 @@ process; its device is the CPU, and it is used only where the language "triton" 
 from perfkit.kernels.triton.availability import interpreted, test_device, unavailable
 from perfkit.kernels.triton.binding import launcher
 from perfkit.kernels.triton.device import multiprocessors
-from perfkit.kernels.triton.launch import TritonLaunch, launch
-from perfkit.kernels.triton.tiles import row_tile
+from perfkit.kernels.triton.launch import TritonLaunch, launch, row_tile
 
 __all__ = [
     "TritonLaunch",

@@ -37,7 +37,7 @@ class BoundTritonKernel:
         return self.launch.parameters(scalars, self._itemsize)
 
     def using(self, **parameters: int) -> BoundTritonKernel:
-        """The same with some meta-parameters given. Raises `ValueError` for an unknown one."""
+        """Return the kernel with some meta-parameters given. Raises `ValueError` for an unknown one."""
         return BoundTritonKernel(self.operation, self.launch.using(**parameters), self.dtype)
 
     def __call__(self, tensors: Sequence[Tensor], scalars: Sequence[int | float]) -> None:

@@ -46,7 +46,7 @@ class TritonLaunch:
         return {**self.rule(*scalars, itemsize=itemsize), **self.fixed}
 
     def using(self, **parameters: int) -> TritonLaunch:
-        """The same with some meta-parameters given. Raises `ValueError` for a name that the sweep does not hold."""
+        """Return the launch with some meta-parameters given. Raises `ValueError` for an unknown one."""
         unknown = sorted(set(parameters) - set(self.sweep))
         if unknown:
             raise ValueError(f"no meta-parameter called {', '.join(unknown)}; there are: {', '.join(self.sweep)}")
@@ -66,3 +66,13 @@ def launch(
 
 def _scalars(arguments: Sequence[int | float | Tensor]) -> list[int | float]:
     return [a for a in arguments if isinstance(a, int | float)]
+
+
+def row_tile(columns: int, elements: int) -> tuple[int, int]:
+    """(ROWS, COLUMNS), powers of two, of a block of about `elements` elements of a matrix with `columns` columns.
+
+    COLUMNS divides the columns where the divisor is at least 64, and is the next power of two up to 1024 otherwise.
+    """
+    divisor = columns & -columns
+    width = min(1024, divisor if divisor >= 64 else 1 << max(columns - 1, 0).bit_length())
+    return max(1, elements // width), width

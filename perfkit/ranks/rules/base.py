@@ -44,7 +44,7 @@ class RanksCase:
 
     @cached_property
     def step_ns(self) -> float:
-        """The mean step of the slowest rank, as the what-ifs have it."""
+        """Return the mean step of the slowest rank, as in the what-ifs."""
         return float(np.mean(np.max([m.step_ns for m in self.members], axis=0)))
 
     @cached_property
@@ -86,7 +86,7 @@ class RanksCase:
         return float(sums.max()), int(sums.argmax())
 
     def column(self, name: str, k: int) -> str:
-        """The text of a collective in a column of the table; "" where no member has it."""
+        """Return the text of a collective in a column of the table; "" if no member has one."""
         for member, row in zip(self.members, self.matched.rows[k].tolist(), strict=True):
             value = member.frame[name].iloc[row] if row >= 0 else None
             if isinstance(value, str):

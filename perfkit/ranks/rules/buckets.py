@@ -30,23 +30,23 @@ def _buckets(rule: RanksRule, case: RanksCase) -> Iterator[RanksFinding | Unjudg
         count = len(calls) / case.steps
         if count < _CALLS:
             continue
-        own = float(case.waiting.own[calls].sum()) / case.steps
+        own_ns = float(case.waiting.own[calls].sum()) / case.steps
         size = float(case.matched.message_bytes[calls].sum()) / case.steps
         if case.sweep(calls[0]) is None:
             rate = _rate(case, calls[0])
-            if rate is None and own >= WORTH * case.step_ns:
+            if rate is None and own_ns >= WORTH * case.step_ns:
                 yield rule.cannot(f"nobody measured the links, and how long small messages of {operation} must take")
-            if rate is None or own <= 2 * _transfer_ns(case, calls, rate):
+            if rate is None or own_ns <= 2 * _transfer_ns(case, calls, rate):
                 continue  # its bytes take that long
         exposed, _ = case.most(case.exposed[calls])
         yield rule.finding(
             case,
-            f"{count:.0f} small {operation} a step take {text(own, 'ns')}",
+            f"{count:.0f} small {operation} a step take {text(own_ns, 'ns')}",
             f"They carry {text(size, 'B')} together between the ranks of {group or 'a group'}, "
             f"{text(size / count, 'B')} each on average: most of a call is latency. {text(exposed, 'ns')} a step of "
             "them is exposed.",
-            own,
-            min(own - _joined(case, calls, own, size), exposed),
+            own_ns,
+            min(own_ns - _joined(case, calls, own_ns, size), exposed),
             count=count,
         )
 

@@ -40,7 +40,7 @@ def _lines(case: RanksCase, rank: int) -> list[SourceLine]:
 def _several(rule: RanksRule, case: RanksCase, group: Sequence[Straggler]) -> RanksFinding:
     """Fixing all saves no more than their delays together, nor more than equal ranks would."""
     most = group[0]
-    equal = next((one.saves_ns for one in case.report.what_ifs if one.name == EQUAL_RANKS), math.inf)
+    equal = next((what_if.saves_ns for what_if in case.report.what_ifs if what_if.name == EQUAL_RANKS), math.inf)
     delays = [_takes(one) for one in group]
     # Not the sum of what each saves alone: computation that covers one delay on a rank leaves others bare there.
     saving = min(sum(delays), equal)

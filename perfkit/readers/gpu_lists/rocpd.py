@@ -36,12 +36,12 @@ def read_database(path: Path) -> KernelTable:
 
 def _add_process(listed: Listed, database: Database, end: str) -> list[dict[str, Any]]:
     """Add what a process ran; its GPUs."""
-    agents = {one["id"]: one for one in _rows(database, f"rocpd_info_agent{end}", ("id", "type_index"))}
-    devices = {number: one["type_index"] for number, one in agents.items()}
+    agents = {entry["id"]: entry for entry in _rows(database, f"rocpd_info_agent{end}", ("id", "type_index"))}
+    devices = {number: entry["type_index"] for number, entry in agents.items()}
     names = _named(database, f"rocpd_info_kernel_symbol{end}", "display_name", "kernel_name")
     registers = {
-        one["id"]: one["arch_vgpr_count"]
-        for one in _rows(database, f"rocpd_info_kernel_symbol{end}", ("id", "arch_vgpr_count"))
+        entry["id"]: entry["arch_vgpr_count"]
+        for entry in _rows(database, f"rocpd_info_kernel_symbol{end}", ("id", "arch_vgpr_count"))
     }
     used = set[int | None]()
     wanted = ("start", "end", "agent_id", "kernel_id", "stream_id", "group_segment_size", *_SIZES)
@@ -65,7 +65,7 @@ def _add_process(listed: Listed, database: Database, end: str) -> list[dict[str,
     models = _named(database, f"rocpd_info_agent{end}", "product_name", "name")
     return [
         {"name": models.get(number, "AMD GPU"), "id": devices.get(number)}
-        for number in sorted(one for one in used if one is not None)
+        for number in sorted(entry for entry in used if entry is not None)
     ]
 
 

@@ -48,32 +48,32 @@ def table_of_sums(
     Raises `InputError` where none can be used, or more launches than a table holds.
     """
     path = source["path"]
-    good = [one for one in sums if one.count > 0 and 0 <= one.total_ns < float("inf")]
-    launches = sum(one.count for one in good)
+    good = [kernel for kernel in sums if kernel.count > 0 and 0 <= kernel.total_ns < float("inf")]
+    launches = sum(kernel.count for kernel in good)
     if not launches:
         raise InputError(f"{path} has sums of {source['reader']}, and none of a kernel or copy that can be used.", more)
     if launches > _MOST:
         raise InputError(f"{path} counts {launches} launches, more than the {_MOST} that a report is made of.", more)
     if len(good) < len(sums):
         said = [*said, f"{len(sums) - len(good)} rows are damaged, or count nothing, and are left out"]
-    counts = [one.count for one in good]
+    counts = [kernel.count for kernel in good]
     columns: dict[str, Any] = {
-        name: [value for one in good for value in [one.columns.get(name)] * one.count]
-        for name in {"module", "operator", "pass", *(name for one in good for name in one.columns)}
+        name: [value for kernel in good for value in [kernel.columns.get(name)] * kernel.count]
+        for name in {"module", "operator", "pass", *(name for kernel in good for name in kernel.columns)}
     }
-    for name in {name for one in good for name in one.work}:
-        columns[name] = np.repeat([one.work.get(name, np.nan) / one.count for one in good], counts)
+    for name in {name for kernel in good for name in kernel.work}:
+        columns[name] = np.repeat([kernel.work.get(name, np.nan) / kernel.count for kernel in good], counts)
     for group, of_group in (("flop", FLOP_COLUMNS), ("bytes", ("bytes_read",))):
         if there := [columns[name] for name in of_group if name in columns]:
             columns[f"{group}_origin"] = np.where(np.isfinite(there).any(axis=0), "model", "absent")
     columns |= {
-        "name": [name for one in good for name in [one.name] * one.count],
-        "kind": [kind for one in good for kind in [one.kind] * one.count],
-        "step": np.repeat([one.step for one in good], counts),
-        "duration_ns": np.repeat([one.total_ns / one.count for one in good], counts),
+        "name": [name for kernel in good for name in [kernel.name] * kernel.count],
+        "kind": [kind for kernel in good for kind in [kernel.kind] * kernel.count],
+        "step": np.repeat([kernel.step for kernel in good], counts),
+        "duration_ns": np.repeat([kernel.total_ns / kernel.count for kernel in good], counts),
     }
     finish(columns, CostModel(), {}, {}, "")
-    columns["short_name"] = [short_name(one.name) for one in good for _ in range(one.count)]
+    columns["short_name"] = [short_name(kernel.name) for kernel in good for _ in range(kernel.count)]
     return table.build(columns, [*said, f"{_MEANS}. {more}"], source, {"steps": 1, **facts})
 
 

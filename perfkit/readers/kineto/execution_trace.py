@@ -112,7 +112,7 @@ def _with_arguments(trace: Path, path: Path) -> tuple[dict[str, Any], int] | Non
 
 def _identity(node: _Node) -> int | None:
     """The `rf_id` of an operator, 0 for anything else."""
-    found = next((one.value for one in node.attrs if one.name == "rf_id"), None)
+    found = next((attr.value for attr in node.attrs if attr.name == "rf_id"), None)
     return found if isinstance(found, int) and found > 0 else None
 
 

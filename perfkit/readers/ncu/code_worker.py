@@ -65,7 +65,12 @@ def _code(action, request) -> dict:  # type: ignore[no-untyped-def, type-arg]
     sources = {str(name): str(text)[:MOST_SOURCE] for name, text in action.source_files().items() if text}
     markers = [_marker(marker, first) for marker in action.source_markers()]
     courses = [_course(action, name, pattern) for name, pattern in request["courses"].items()]
-    return {"instructions": made, "sources": sources, "markers": markers, "courses": [one for one in courses if one]}
+    return {
+        "instructions": made,
+        "sources": sources,
+        "markers": markers,
+        "courses": [course for course in courses if course],
+    }
 
 
 def _by_address(action, name) -> dict:  # type: ignore[no-untyped-def, type-arg]

@@ -15,10 +15,10 @@ def read_tracks(database: Database) -> list[Track]:
     """The tracks of an export, none where it holds no GPU metrics. Times are those of its activities."""
     if not database.has(SAMPLES, "timestamp", "metricId", "value"):
         return []
-    found = database.integers(SAMPLES, ("timestamp", "typeId", "metricId", "value"))
-    whole = (found["timestamp"] != ABSENT) & (found["metricId"] != ABSENT)
-    time, metric, kind = found["timestamp"][whole], found["metricId"][whole], found["typeId"][whole]
-    value = np.where(found["value"][whole] == ABSENT, np.nan, found["value"][whole].astype(float))
+    samples = database.integers(SAMPLES, ("timestamp", "typeId", "metricId", "value"))
+    whole = (samples["timestamp"] != ABSENT) & (samples["metricId"] != ABSENT)
+    time, metric, kind = samples["timestamp"][whole], samples["metricId"][whole], samples["typeId"][whole]
+    value = np.where(samples["value"][whole] == ABSENT, np.nan, samples["value"][whole].astype(float))
     names = _names(database)
     keys, code = np.unique(np.stack([kind, metric]), axis=1, return_inverse=True)
     code = code.reshape(-1)

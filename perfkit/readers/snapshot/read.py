@@ -61,8 +61,8 @@ def _snapshot(source: str, content: Any, size: int) -> Snapshot:
     stacks = StackNumbers()
     by_device: dict[int, list[Segment]] = {}
     blocks = 0
-    for one in segments:
-        found = _mapping(one, "a segment")
+    for segment in segments:
+        found = _mapping(segment, "a segment")
         blocks += len(_items(found.get("blocks", []), "blocks"))
         if blocks > size:
             raise _Unlike("it has more blocks than bytes")
@@ -148,7 +148,7 @@ def _columns(chunk: list[dict[str, Any]], timed: bool, stacks: StackNumbers) -> 
         found = list(zip(*map(itemgetter(*names), chunk), strict=True))
     except KeyError:  # what failed has what the device had left in place of an address, and frames may lack
         rows = [one | {"addr": one.get("addr", one.get("device_free", 0))} for one in chunk]
-        found = [tuple(one.get(name, 0) for one in rows) for name in names]
+        found = [tuple(row.get(name, 0) for row in rows) for name in names]
     try:
         actions = np.fromiter(map(ACTIONS.get, found[0], repeat(OTHER)), np.uint8, len(chunk))
     except TypeError as error:

@@ -30,7 +30,7 @@ class StackNumbers:
         found = self._of_objects.get(key)
         if found is None:
             self._alive += frames  # as long as the numbers of objects are used, none may get that of another
-            stack = tuple(self._frame(one) for one in frames)
+            stack = tuple(self._frame(frame) for frame in frames)
             found = self._known.setdefault(stack, len(self.all))
             if found == len(self.all):
                 self.all.append(stack)

@@ -92,30 +92,30 @@ def _add_computation(module: Module, data: memoryview) -> None:
 
 
 def _instruction(data: memoryview) -> HloInstruction:
-    one = HloInstruction()
+    instruction = HloInstruction()
     settings = b""
     for number_, value in fields(data):
         if number_ in (1, 2, 28):
-            setattr(one, {1: "name", 2: "opcode", 28: "target"}[number_], text(value))
+            setattr(instruction, {1: "name", 2: "opcode", 28: "target"}[number_], text(value))
         elif number_ == 3:
-            one.tensors = list(_tensors(message(value)))
+            instruction.tensors = list(_tensors(message(value)))
         elif number_ == 7:
-            one.operator = next((text(v) for n, v in fields(message(value)) if n == 2), "")
+            instruction.operator = next((text(v) for n, v in fields(message(value)) if n == 2), "")
         elif number_ == 15:
-            one.dilated = any(_is_dilated(message(v)) for n, v in fields(message(value)) if n == 1)
+            instruction.dilated = any(_is_dilated(message(v)) for n, v in fields(message(value)) if n == 1)
         elif number_ == 16:
-            one.output_feature = next((number(v) for n, v in fields(message(value)) if n == 4), 0)
+            instruction.output_feature = next((number(v) for n, v in fields(message(value)) if n == 4), 0)
         elif number_ == 30:
-            one.contracted = tuple(i for n, v in fields(message(value)) if n == 1 for i in numbers(v))
+            instruction.contracted = tuple(i for n, v in fields(message(value)) if n == 1 for i in numbers(v))
         elif number_ == 35:
-            one.number = number(value)
+            instruction.number = number(value)
         elif number_ in (36, 38):
-            (one.operands if number_ == 36 else one.called).extend(numbers(value))
+            (instruction.operands if number_ == 36 else instruction.called).extend(numbers(value))
         elif number_ == 43:
             settings = bytes(message(value))
-    if one.contracted is None and settings:
-        one.contracted = _contracted(settings)
-    return one
+    if instruction.contracted is None and settings:
+        instruction.contracted = _contracted(settings)
+    return instruction
 
 
 def _is_dilated(window: memoryview) -> bool:

@@ -44,8 +44,8 @@ def read(path: Path) -> KernelTable:
 
 
 def _table(path: Path, profile: XlaProfile, modules: dict[int, Module]) -> KernelTable:
-    found = rows_of(profile)
-    activity = found.listed.activity()
+    rows = rows_of(profile)
+    activity = rows.listed.activity()
     if not len(activity):
         tpu = any(name.startswith("/device:TPU") for name in profile.planes)
         what = (
@@ -53,19 +53,19 @@ def _table(path: Path, profile: XlaProfile, modules: dict[int, Module]) -> Kerne
         )
         raise InputError(f"{path} is a profile of XLA that {what}.", "Open it with XProf." if tpu else AGAIN)
     activity.process[:] = PROCESS
-    stats = [found.stats[i] for i in found.listed.order]
-    operations = [operation_of(one, modules) for one in stats]
+    stats = [rows.stats[i] for i in rows.listed.order]
+    operations = [operation_of(stat, modules) for stat in stats]
     columns = {**measured(activity), **_placed(operations)}
-    columns |= work_columns(columns, operations, found.on_gpu)
-    columns["duration_ns"] = np.array([found.self_ns[i] for i in found.listed.order], float)
+    columns |= work_columns(columns, operations, rows.on_gpu)
+    columns["duration_ns"] = np.array([rows.self_ns[i] for i in rows.listed.order], float)
     facts: dict[str, Any] = {"hlo_modules": sorted({str(s["hlo_module"]) for s in stats if s.get("hlo_module")})}
-    if found.on_gpu:
-        columns["occupancy"] = np.array([occupancy(one) for one in stats])
+    if rows.on_gpu:
+        columns["occupancy"] = np.array([occupancy(stat) for stat in stats])
         facts["gpus"] = _gpus(profile)
     else:
         columns |= {"kind": ["cpu_op"] * len(stats), "device": ["cpu"] * len(stats)}
         facts["devices"] = []
-    warnings = _warnings(profile, found, modules, activity)
+    warnings = _warnings(profile, rows, modules, activity)
     return assemble(
         activity, calls_of(profile), ranges_of(profile), columns, facts, warnings, {"path": str(path), "reader": READER}
     )
@@ -73,7 +73,7 @@ def _table(path: Path, profile: XlaProfile, modules: dict[int, Module]) -> Kerne
 
 def _placed(operations: list[XlaOperation]) -> dict[str, Any]:
     """Operator, module and pass of each row, from the name of its operation."""
-    places = [place_of(one.scopes) for one in operations]
+    places = [place_of(operation.scopes) for operation in operations]
     return {
         "operator": [place.operator or one.name for place, one in zip(places, operations, strict=True)],
         "module": [place.module for place in places],

@@ -55,13 +55,13 @@ def _add_plane(profile: XlaProfile, data: memoryview) -> None:
             stats.append(message(value))
     named = {key: _named(kind, words) for key, kind in kinds.items()}
     if name == _MODULES:
-        for key, one in named.items():
-            proto = next((one.stats[word] for word in _HLO if word in one.stats), None)
+        for key, event in named.items():
+            proto = next((event.stats[word] for word in _HLO if word in event.stats), None)
             if isinstance(proto, bytes):  # older versions number the kinds of events as the programs
-                profile.modules[one.stats.get("program_id", key)] = proto
+                profile.modules[event.stats.get("program_id", key)] = proto
         return
-    profile.planes[name] = dict(_stat(one, words) for one in stats)
-    profile.lines += [_line(name, one, named, words) for one in lines]
+    profile.planes[name] = dict(_stat(stat, words) for stat in stats)
+    profile.lines += [_line(name, line, named, words) for line in lines]
 
 
 def _entry(data: memoryview) -> tuple[int, memoryview]:
@@ -114,7 +114,7 @@ def _line(plane: str, data: memoryview, named: dict[int, _Named], words: dict[in
             began = number(value)
         elif field == 4:
             events.append(message(value))
-    made = (_event(one, began, named, words) for one in events)
+    made = (_event(event, began, named, words) for event in events)
     return XlaLine(plane, name, [one for one in made if one is not None])
 
 
@@ -138,4 +138,4 @@ def _event(data: memoryview, began: int, named: dict[int, _Named], words: dict[i
     if name.startswith(_PYTHON):
         return None
     start = began + offset // 1000
-    return Event(name, start, start + round(length / 1000), {**common, **dict(_stat(one, words) for one in stats)})
+    return Event(name, start, start + round(length / 1000), {**common, **dict(_stat(stat, words) for stat in stats)})

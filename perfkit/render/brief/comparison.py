@@ -55,7 +55,7 @@ def _pair(pair: Pair, rows: int) -> dict[str, Any]:
         {
             "first": clean(pair.first, 60), "second": clean(pair.second, 60), "step": _tested(pair.step),
             "parts": [_tested(one) for one in changed if one.first is not None and one.second is not None][:rows],
-            "kernels": [_change(one) for one in pair.kernels[:rows]],
+            "kernels": [_change(kernel) for kernel in pair.kernels[:rows]],
         }
     )  # fmt: skip
 

@@ -21,7 +21,8 @@ def answer(report: Report, length: int, most: int) -> dict[str, Any]:
     """Return the answer with sentences of `length` characters, and at most `most` backends and findings."""
     findings, backends = min(most, FINDINGS), most
     found = sorted(
-        ((backend, one) for backend in report.backends for one in backend.findings), key=lambda pair: -pair[1].saving_ns
+        ((backend, finding) for backend in report.backends for finding in backend.findings),
+        key=lambda pair: -pair[1].saving_ns,
     )
     made: dict[str, Any] = {
         "of": report.kind,
@@ -94,7 +95,7 @@ def _finding(backend: BackendReport, finding: Finding, length: int) -> dict[str,
         "time_ns": finding.time_ns,
         "saves_at_most_ns": finding.saving_ns if finding.bounded else None,
         "share": finding.share if finding.bounded else None,
-        "lines": [_line(one) for one in finding.lines[: _LINES if length >= _WHOLE else 1]],
+        "lines": [_line(line) for line in finding.lines[: _LINES if length >= _WHOLE else 1]],
         "more": f"perfkit explain {finding.name}",
     }
     return known(record)

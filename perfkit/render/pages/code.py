@@ -113,7 +113,7 @@ def _row(number: str, text: str, spot: HotSpot | None, hottest: Sequence[HotSpot
 
 
 def record(path: str, codes: Sequence[KernelCode], rows: int | None = SHOWN) -> dict[str, object]:
-    """The same as plain data for JSON."""
+    """Return the hottest lines and instructions as plain data for JSON."""
     kernels = [{**msgspec.to_builtins(hot_kernel(code, rows)), "life": _life(code)} for code in codes]
     return {"source": path, "kernels": kernels}
 

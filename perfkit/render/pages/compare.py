@@ -36,13 +36,13 @@ from perfkit.render.cells import (
 from perfkit.render.output import Output
 from perfkit.render.page import Page, Section
 from perfkit.render.tables import spread
-from perfkit.render.tables.changed import changed_code, changed_lines, phases_table
+from perfkit.render.tables.changed import change, changed_code, changed_lines, phases_table, span, verdict_column
 from perfkit.statistics.ranks import SIGNED_RANK
+from perfkit.statistics.verdicts import plural
 
 TEMPLATE = "compare"
 LIMIT = 12  # rows of the long tables in text
 _LAYER = re.compile(r"layer \d+")
-_TONES = {"better": "good", "worse": "bad", "no difference shown": "", "cannot tell": "fair"}
 _OUTCOMES = {"regressed": "bad", "passed": "good", "cannot tell": "fair"}
 _BASES = {
     "timed": "Sums to the difference of the timed steps.",
@@ -102,17 +102,13 @@ def _of_units(found: Comparison) -> str:
     """Say what the steps are medians of, and how their ratios were estimated."""
     said = ""
     if of := [s.unit for s in found.sides if s.unit and s.unit != "step"]:
-        said += f" A side's step is the median over its {' or its '.join(map(_plural, dict.fromkeys(of)))}."
+        said += f" A side's step is the median over its {' or its '.join(map(plural, dict.fromkeys(of)))}."
     judged = [p.step.judgement for p in found.pairs if p.step.judgement.ratio is not None]
     if not judged:
         return said
     paired = all(j.method == SIGNED_RANK for j in judged)
     how = "from pairs where the sides alternated" if paired else "over all pairs of the two sides' steps"
     return f"{said} ÷ first is estimated {how}, and need not be the quotient of the steps shown."
-
-
-def _plural(unit: str) -> str:
-    return f"{unit}es" if unit.endswith("ch") else f"{unit}s"
 
 
 def _sides(found: Comparison) -> Table:
@@ -134,7 +130,7 @@ def _sides(found: Comparison) -> Table:
         spread("95 % CI", steps, scale, priority=3),
         PageColumn("÷ first", tuple(Cell(r) for r in ratios), "×"),
         PageColumn("95 % CI", tuple(Cell(r, "dim") for r in ranges), "×", priority=1),
-        PageColumn("verdict", tuple(Cell(j.verdict, _TONES[j.verdict]) if j else Cell("") for j in judged), "", False),
+        verdict_column(judged),
         figures("kernels", [s.kernel_ns for s in sides], "ns", priority=5),
         figures("launches", [s.launches for s in sides], "count", priority=4),
         figures("work", [s.flop for s in sides], "FLOP", priority=7, at_least=[in_part(s.flop_known) for s in sides]),
@@ -226,12 +222,12 @@ def _tested(rows: Sequence[JudgedMetric], about: str) -> Table:
         words("metric", [t.metric for t in rows], name=True),
         PageColumn("first", tuple(Cell(units.text(t.first, t.unit)) for t in rows)),
         PageColumn("second", tuple(Cell(units.text(t.second, t.unit)) for t in rows)),
-        PageColumn("change", tuple(Cell(_change(j.ratio)) for j in judged)),
-        PageColumn("95 % CI", tuple(Cell(_span(j.low, j.high), "dim") for j in judged)),
+        PageColumn("change", tuple(Cell(change(j.ratio)) for j in judged)),
+        PageColumn("95 % CI", tuple(Cell(span(j.low, j.high), "dim") for j in judged)),
         PageColumn("p", tuple(Cell(units.ABSENT if j.adjusted_p is None else f"{j.adjusted_p:.3f}") for j in judged),
                priority=2),
         PageColumn("would show", tuple(Cell(_share(j.detectable)) for j in judged), priority=3),
-        PageColumn("verdict", tuple(Cell(j.verdict, _TONES[j.verdict]) for j in judged), numeric=False),
+        verdict_column(judged),
         words("", [j.why for j in judged], ["dim"] * len(rows), priority=4, least=12),
         notes=["p after Holm's correction over all these lines; \"would show\": the least change that would have "
                "been shown four times out of five. A change is the test's own estimate, and need not be the "
@@ -239,16 +235,8 @@ def _tested(rows: Sequence[JudgedMetric], about: str) -> Table:
     )  # fmt: skip
 
 
-def _change(ratio: float | None) -> str:
-    return units.ABSENT if ratio is None else f"{ratio - 1:+.1%}"
-
-
 def _share(value: float | None) -> str:
     return units.ABSENT if value is None else f"{value:.1%}"
-
-
-def _span(low: float | None, high: float | None) -> str:
-    return units.ABSENT if low is None or high is None else f"{low - 1:+.1%} to {high - 1:+.1%}"
 
 
 def _exchanges(pair: Pair, about: str, limit: int | None) -> Table:
@@ -279,8 +267,8 @@ def _served(pair: Pair, about: str, limit: int | None) -> Table:
         words("part of the model", [_part(s) for s in rows], name=True),
         figures(_head(pair.first), [one for one, _ in times], "ns", scale=scale),
         figures(_head(pair.second), [other for _, other in times], "ns", scale=scale),
-        PageColumn("change", tuple(Cell(_change(j.ratio)) for j in judged)),
-        PageColumn("95 % CI", tuple(Cell(_span(j.low, j.high), "dim") for j in judged), priority=1),
+        PageColumn("change", tuple(Cell(change(j.ratio)) for j in judged)),
+        PageColumn("95 % CI", tuple(Cell(span(j.low, j.high), "dim") for j in judged), priority=1),
         words("best", [_head(name) for name in shown], ["strong" if s.best else "dim" for s in rows]),
         words("why", [s.why or s.tested.judgement.why for s in rows], least=20),
         notes=["Kernel time a step, judged over launches, all parts corrected together; parts below 1 % are left out.",

@@ -27,14 +27,14 @@ def page(found: Evaluation) -> Page:
 
 def _verdict(found: Evaluation) -> Iterator[str]:
     first = found.backends[0]
-    for one in found.backends:
-        if one.reason:
-            yield f"{one.name} has no figure: {clean(one.reason, 400)}"
-        elif one.loss:
-            yield f"{one.name}: val loss {one.loss.mean.value:.6f}" + _beside(one.loss, first.name)
-        elif one.accuracy:
-            got = one.accuracy
-            yield f"{one.name}: {got.right}/{got.questions} = {got.share.value:.6f}" + _agrees(got, first.name)
+    for backend in found.backends:
+        if backend.reason:
+            yield f"{backend.name} has no figure: {clean(backend.reason, 400)}"
+        elif backend.loss:
+            yield f"{backend.name}: val loss {backend.loss.mean.value:.6f}" + _beside(backend.loss, first.name)
+        elif backend.accuracy:
+            got = backend.accuracy
+            yield f"{backend.name}: {got.right}/{got.questions} = {got.share.value:.6f}" + _agrees(got, first.name)
 
 
 def _beside(loss: MeanLoss, first: str) -> str:
@@ -54,7 +54,7 @@ def _agrees(got: Accuracy, first: str) -> str:
 
 
 def _losses(found: Evaluation) -> Table | None:
-    rows = [(one, one.loss) for one in found.backends if one.loss]
+    rows = [(backend, backend.loss) for backend in found.backends if backend.loss]
     if not rows:
         return None
     return table(
@@ -74,7 +74,7 @@ def _perplexity(loss: float) -> str:
 
 
 def _accuracies(found: Evaluation) -> Table | None:
-    rows = [(one, one.accuracy) for one in found.backends if one.accuracy]
+    rows = [(backend, backend.accuracy) for backend in found.backends if backend.accuracy]
     if not rows:
         return None
     return table(
@@ -92,7 +92,7 @@ def _accuracies(found: Evaluation) -> Table | None:
 
 
 def _names(rows: list[Evaluated]) -> PageColumn:
-    return words("backend", [one.name for one in rows], ["strong"] * len(rows), name=True)
+    return words("backend", [row.name for row in rows], ["strong"] * len(rows), name=True)
 
 
 def _column(header: str, cells: list[str]) -> PageColumn:

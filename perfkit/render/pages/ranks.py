@@ -78,7 +78,7 @@ def render_job(made: Page, report: RanksReport, drawing: Drawing, answers: Answe
 
 
 def encoded(made: Page, drawing: Drawing) -> bytes:
-    """The page as JSON for TensorBoard: its sections, and the timeline as text, "" where it is too large."""
+    """Return the page as JSON for TensorBoard: its sections, and the timeline as text ("" where it is too large)."""
     from perfkit.render.timeline import ranks
 
     content = {"page": page_data(made), "timeline": ranks.embedded(drawing)}

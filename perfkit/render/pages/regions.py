@@ -36,7 +36,7 @@ def page(path: str, launch: LongestLaunch, records: Records, rows: int | None = 
 
 
 def record(path: str, launch: LongestLaunch) -> dict[str, object]:
-    """The same as plain data for JSON."""
+    """Return the regions as plain data for JSON."""
     return {"source": path, **msgspec.to_builtins(launch)}
 
 

@@ -37,9 +37,9 @@ def sections(bench: Bench) -> Iterator[Section]:
     yield Section(
         table=table(
             "Arguments",
-            words("argument", [clean(one.name, 40) for one in said.arguments], name=True),
-            words("recorded", [clean(one.text, 200) for one in said.arguments]),
-            words("filled with", [one.filled for one in said.arguments], ["dim"] * len(said.arguments)),
+            words("argument", [clean(argument.name, 40) for argument in said.arguments], name=True),
+            words("recorded", [clean(argument.text, 200) for argument in said.arguments]),
+            words("filled with", [argument.filled for argument in said.arguments], ["dim"] * len(said.arguments)),
             notes=[clean(text, 300) for text in said.stated],
         )
     )

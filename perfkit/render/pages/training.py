@@ -19,20 +19,22 @@ TAGS = {VALIDATION: "loss/validation", LOSS: "loss/training", ACCURACY: "eval/he
 
 def page(training: Training) -> Page:
     """Losses, accuracy, learning rate and norm, against OpenAI's models."""
-    known = {s.quantity: s for s in training.quantities}
+    by_quantity = {s.quantity: s for s in training.quantities}
     sections = [Section(table=_quantities(training), notes=[f"! {w}" for w in training.warnings])]
-    losses = [known[q] for q in (VALIDATION, LOSS) if q in known]
+    losses = [by_quantity[q] for q in (VALIDATION, LOSS) if q in by_quantity]
     if losses:
-        lines = [_line(s) for s in losses] + _levels(training, 0 if VALIDATION in known else None)
+        lines = [_line(s) for s in losses] + _levels(training, 0 if VALIDATION in by_quantity else None)
         sections.append(Section(figures=[_figure("Loss", "loss", lines)]))
-    if ACCURACY in known:
-        lines = [_line(known[ACCURACY]), *_levels(training, 1)]
+    if ACCURACY in by_quantity:
+        lines = [_line(by_quantity[ACCURACY]), *_levels(training, 1)]
         sections.append(Section(figures=[_figure("HellaSwag", "accuracy", lines)]))
     for quantity in (RATE, NORM):
-        if quantity in known:
-            title = known[quantity].name.capitalize()
-            sections.append(Section(figures=[_figure(title, known[quantity].name, [_line(known[quantity])])]))
-    if {VALIDATION, ACCURACY} & set(known):
+        if quantity in by_quantity:
+            title = by_quantity[quantity].name.capitalize()
+            sections.append(
+                Section(figures=[_figure(title, by_quantity[quantity].name, [_line(by_quantity[quantity])])])
+            )
+    if {VALIDATION, ACCURACY} & set(by_quantity):
         sections.insert(1, Section(table=_baselines(training)))
     first, last = training.steps
     return Page(

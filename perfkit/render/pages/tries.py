@@ -16,23 +16,23 @@ _TONES = {ACCEPT: "good", REJECT: "bad", CANNOT_TELL: "fair"}
 
 def page(done: Try) -> Page:
     """The page of one try: decision, results, and both sides."""
-    checked, found = done.checked, done.comparison
+    checked, comparison = done.checked, done.comparison
     results = f"Results: {checked.status}{f' ({checked.how})' if checked.how else ''}"
     if checked.error is not None:
         results += f"; the largest difference is {checked.error:.2g} of {checked.allowed:.2g} allowed"
     files = f"{', '.join(done.files[:5])}{' …' if len(done.files) > 5 else ''}"
     said = [results, f"Changed: {files}{', in the folder too' if done.kept else ''}"]
-    if found and done.stopped:
-        said.append(f"Measured: {found.how}; {done.stopped}; {done.steps_are}")
+    if comparison and done.stopped:
+        said.append(f"Measured: {comparison.how}; {done.stopped}; {done.steps_are}")
     sections = [Section(items=[Item(clean(sentence, 600)) for sentence in said])]
-    sections += [one for one in compare.page_of(found).sections if one.table] if found else []
+    sections += [section for section in compare.page_of(comparison).sections if section.table] if comparison else []
     return Page(
         title=f"Try {done.id}: {clean(shlex.join(done.command), 200)}",
         settings=[clean(done.machine_is), f"torch {done.torch or 'unknown'}"],
         verdict=[f"{done.decision}: {clean(done.reason, 500)}"],
         bad=done.decision == REJECT,
         sections=sections,
-        warnings=[clean(note, 400) for note in [*done.notes, *(found.notes if found else [])]],
+        warnings=[clean(note, 400) for note in [*done.notes, *(comparison.notes if comparison else [])]],
     )
 
 

@@ -20,24 +20,24 @@ _NOTE = (
 def sections(about: About) -> Iterator[Section]:
     """Yield a table for steps, passes and families each."""
     for of, title in _TITLES.items():
-        rows = [one for one in about.backend.counters if one.of == of]
+        rows = [counter for counter in about.backend.counters if counter.of == of]
         if rows:
             yield Section(table=_table(title, of, rows[: about.rows]), fold=about.alone)
 
 
 def _table(title: str, of: str, rows: list[CounterUse]) -> Table:
-    covered = [one.covered_ns / one.busy_ns if one.busy_ns else None for one in rows]
+    covered = [row.covered_ns / row.busy_ns if row.busy_ns else None for row in rows]
     return table(
         title,
-        words({"family": "type"}.get(of, of), [one.key for one in rows], name=True),
-        figures("busy", [one.busy_ns for one in rows], "ns"),
+        words({"family": "type"}.get(of, of), [row.key for row in rows], name=True),
+        figures("busy", [row.busy_ns for row in rows], "ns"),
         figures("sampled", covered, "%"),
-        figures("DRAM reads", [one.dram_read for one in rows], "%"),
-        figures("DRAM writes", [one.dram_write for one in rows], "%"),
-        figures("DRAM", [one.dram for one in rows], "%"),
-        figures("moved", [one.dram_bytes for one in rows], "B"),
-        figures("L2", [one.l2 for one in rows], "%"),
-        figures("tensor", [one.tensor for one in rows], "%"),
-        figures("SMs active", [one.sm for one in rows], "%"),
+        figures("DRAM reads", [row.dram_read for row in rows], "%"),
+        figures("DRAM writes", [row.dram_write for row in rows], "%"),
+        figures("DRAM", [row.dram for row in rows], "%"),
+        figures("moved", [row.dram_bytes for row in rows], "B"),
+        figures("L2", [row.l2 for row in rows], "%"),
+        figures("tensor", [row.tensor for row in rows], "%"),
+        figures("SMs active", [row.sm for row in rows], "%"),
         notes=[_NOTE],
     )

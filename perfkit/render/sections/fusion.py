@@ -74,7 +74,7 @@ def fused_kernels(backend: BackendReport) -> Table | None:
         figures("took", [k.measured_ns for k in shown], "ns", ["strong"] * len(shown), scale=scale),
         words("ratio", ["–" if r is None else f"{r:.2f}" for r in ratios]),
         words("bound by", [k.bound for k in shown], priority=3),
-        words("why they part", [clean(k.why, 120) for k in shown], priority=2),
+        words("why they differ", [clean(k.why, 120) for k in shown], priority=2),
         notes=[_error(said, len(shown), backend.device), _two(backend.device), *_not_compared(said)],
     )
 

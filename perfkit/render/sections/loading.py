@@ -45,17 +45,17 @@ def _workers(known: Loading, which: str) -> Table | None:
     rows = known.processes
     if not rows:
         return None
-    scale = column_scale([one.batch.time_ns for one in rows], "ns")
+    scale = column_scale([row.batch.time_ns for row in rows], "ns")
     missing = known.workers - len(rows)
     return table(
         f"Workers{which}",
-        words("worker", [str(one.worker) for one in rows], name=True),
-        figures("batches", [float(one.batches) for one in rows], "count"),
-        figures("a batch", [one.batch.time_ns for one in rows], "ns", scale=scale),
-        figures("computing", [one.batch.computing_ns for one in rows], "ns", scale=scale),
-        figures("without a core", [one.batch.queued_ns for one in rows], "ns", scale=scale),
-        figures("waiting", [one.batch.other_ns for one in rows], "ns", scale=scale),
-        figures("reads", [one.batch.read_bytes for one in rows], "iB"),
+        words("worker", [str(row.worker) for row in rows], name=True),
+        figures("batches", [float(row.batches) for row in rows], "count"),
+        figures("a batch", [row.batch.time_ns for row in rows], "ns", scale=scale),
+        figures("computing", [row.batch.computing_ns for row in rows], "ns", scale=scale),
+        figures("without a core", [row.batch.queued_ns for row in rows], "ns", scale=scale),
+        figures("waiting", [row.batch.other_ns for row in rows], "ns", scale=scale),
+        figures("reads", [row.batch.read_bytes for row in rows], "iB"),
         notes=[f"{missing} left nothing: they ended before the recording did."] if missing > 0 else [],
     )
 
@@ -83,7 +83,7 @@ def _lines(known: Loading, which: str, limit: int | None) -> Table | None:
 
 def _of(worker: LoaderWorker, row: SourceLine) -> float | None:
     """The time that a worker's batch spends in the line of `row`."""
-    found = next((one for one in worker.lines if words_of.line(one) == words_of.line(row)), None)
+    found = next((line for line in worker.lines if words_of.line(line) == words_of.line(row)), None)
     return found.share * worker.batch.time_ns if found else None
 
 
@@ -93,9 +93,9 @@ def _predictions(known: Loading, which: str) -> Table | None:
         return None
     return table(
         f"The step by number of workers{which}",
-        words("workers", [str(one.workers or "none") for one in rows], name=True),
-        figures("step", [one.step_ns for one in rows], "ns"),
-        figures("measured", [known.step_ns if one.workers == known.workers else None for one in rows], "ns"),
-        words("limited by", [one.limit for one in rows]),
+        words("workers", [str(row.workers or "none") for row in rows], name=True),
+        figures("step", [row.step_ns for row in rows], "ns"),
+        figures("measured", [known.step_ns if row.workers == known.workers else None for row in rows], "ns"),
+        words("limited by", [row.limit for row in rows]),
         notes=[_NOTE],
     )

@@ -8,7 +8,7 @@ from typing import TypeVar
 from perfkit import units
 from perfkit.compare.results import CodeChange, JudgedMetric, Pair, PartChange, PhasePair
 from perfkit.render.cells import Cell, PageColumn, Table, clean, column_scale, figures, table, words
-from perfkit.statistics.verdicts import BETTER, UNKNOWN, WORSE
+from perfkit.statistics.verdicts import BETTER, UNKNOWN, WORSE, Judgement
 
 _Value = TypeVar("_Value")
 _TONES = {BETTER: "good", WORSE: "bad", UNKNOWN: "fair"}
@@ -31,9 +31,9 @@ def phases_table(phases: Sequence[PhasePair], about: str) -> Table:
         words("tokens each", [_both(pair.tokens, _number) for pair, _ in rows], priority=1),
         PageColumn("first", tuple(Cell(_value(tested.first, tested)) for _, tested in rows)),
         PageColumn("second", tuple(Cell(_value(tested.second, tested)) for _, tested in rows)),
-        PageColumn("change", tuple(Cell(units.ABSENT if j.ratio is None else f"{j.ratio - 1:+.1%}") for j in judged)),
-        PageColumn("95 % CI", tuple(Cell(_span(j.low, j.high), "dim") for j in judged), priority=1),
-        PageColumn("verdict", tuple(Cell(j.verdict, _TONES.get(j.verdict, "")) for j in judged), numeric=False),
+        PageColumn("change", tuple(Cell(change(j.ratio)) for j in judged)),
+        PageColumn("95 % CI", tuple(Cell(span(j.low, j.high), "dim") for j in judged), priority=1),
+        verdict_column(judged),
         words("", [j.why for j in judged], ["dim"] * len(rows), priority=4, least=12),
         notes=[NOTE, *(pair.unlike for pair in phases if pair.unlike)],
     )
@@ -52,8 +52,20 @@ def _value(value: float | None, tested: JudgedMetric) -> str:
     return _number(value) if tested.unit == "count" else units.text(value, tested.unit)
 
 
-def _span(low: float | None, high: float | None) -> str:
+def change(ratio: float | None) -> str:
+    """A ratio to the first side as text: +3.1%."""
+    return units.ABSENT if ratio is None else f"{ratio - 1:+.1%}"
+
+
+def span(low: float | None, high: float | None) -> str:
+    """An interval of such ratios as text."""
     return units.ABSENT if low is None or high is None else f"{low - 1:+.1%} to {high - 1:+.1%}"
+
+
+def verdict_column(judged: Sequence[Judgement | None]) -> PageColumn:
+    """The verdicts, empty where nothing was judged."""
+    cells = (Cell(one.verdict, _TONES.get(one.verdict, "")) if one else Cell("") for one in judged)
+    return PageColumn("verdict", tuple(cells), numeric=False)
 
 
 def _times(pair: Pair, rows: Sequence[PartChange | CodeChange]) -> tuple[PageColumn, PageColumn]:

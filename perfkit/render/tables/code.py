@@ -55,17 +55,19 @@ def life_table(code: KernelCode) -> Table | None:
     """How busy units are over the life of a kernel; None where the report was not sampled over time."""
     if not code.duration_ns:
         return None
-    found = [(course, own) for course, own in zip(shown(code), parts(code), strict=True) if max(course.values) > 0]
-    if not found:
+    courses = [
+        (course, means) for course, means in zip(shown(code), parts(code), strict=True) if max(course.values) > 0
+    ]
+    if not courses:
         return None
-    tick = units.text(found[0][0].interval_ns, "ns")
+    tick = units.text(courses[0][0].interval_ns, "ns")
     return table(
         f"Over the life of {clean(code.name, 60)}",
-        words("busy", [course.name for course, _ in found], name=True),
-        words("over time", [sparkline(course.values, low=0.0) for course, _ in found]),
-        figures("first 10 %", [_share(own.first) for _, own in found], "%"),
-        figures("middle", [_share(own.middle) for _, own in found], "%"),
-        figures("last 10 %", [_share(own.last) for _, own in found], "%"),
+        words("busy", [course.name for course, _ in courses], name=True),
+        words("over time", [sparkline(course.values, low=0.0) for course, _ in courses]),
+        figures("first 10 %", [_share(means.first) for _, means in courses], "%"),
+        figures("middle", [_share(means.middle) for _, means in courses], "%"),
+        figures("last 10 %", [_share(means.last) for _, means in courses], "%"),
         notes=[
             *said(code),
             "Per cent of the peak, drawn from zero; multiprocessors: of the most at any time. A sample every "

@@ -11,31 +11,35 @@ from perfkit.render.tables import counted, label
 
 def accounting(chosen: Sequence[BackendReport]) -> Table | None:
     """Account for the profiled step: kernels, gaps by cause and the rest, with the step without a profiler."""
-    known = [(b, b.accounting) for b in chosen if b.accounting]
-    if not known:
+    accounted = [(b, b.accounting) for b in chosen if b.accounting]
+    if not accounted:
         return None
-    per = known[0][0].per
-    timed = any(a.timed_step_ns is not None for _, a in known)
-    causes = list(dict.fromkeys(g.cause for _, a in known for g in a.gaps))
-    scale = column_scale([t for _, a in known for t in (a.profiled_step_ns, *(g.time_ns for g in a.gaps))], "ns")
+    per = accounted[0][0].per
+    timed = any(a.timed_step_ns is not None for _, a in accounted)
+    causes = list(dict.fromkeys(g.cause for _, a in accounted for g in a.gaps))
+    scale = column_scale([t for _, a in accounted for t in (a.profiled_step_ns, *(g.time_ns for g in a.gaps))], "ns")
     last = ["timed step"] if timed else []
     columns = [words(f"part of the {per}", ["kernels", *causes, "other", f"profiled {per}", *last])]
-    for backend, a in known:
+    for backend, a in accounted:
         gaps = {g.cause: g.time_ns for g in a.gaps}
         parts = [a.kernel_ns, *(gaps.get(c) for c in causes), a.other_ns, a.profiled_step_ns]
         tones = [*[""] * (len(parts) - 1), "strong", *("strong" for _ in last)]
-        header = label(backend) if len(known) > 1 else "time"
+        header = label(backend) if len(accounted) > 1 else "time"
         ends = [a.timed_step_ns] if timed else []
         columns.append(figures(header, [*parts, *ends], "ns", tones, scale=scale))
         shares = [None if p is None else p / a.profiled_step_ns for p in parts]
         columns.append(
-            figures("share", [*shares, *[None for _ in ends]], "%", ["dim"] * len(parts), priority=int(len(known) > 1))
+            figures(
+                "share", [*shares, *[None for _ in ends]], "%", ["dim"] * len(parts), priority=int(len(accounted) > 1)
+            )
         )
-    if len(known) == 1:
-        texts = {g.cause: g.text for g in known[0][1].gaps}
-        closing = ["no cause found", known[0][1].step_text, *("" for _ in last)]
+    if len(accounted) == 1:
+        texts = {g.cause: g.text for g in accounted[0][1].gaps}
+        closing = ["no cause found", accounted[0][1].step_text, *("" for _ in last)]
         columns.append(words("", ["", *(texts.get(c, "") for c in causes), *closing], priority=2))
-    overheads = [f"{clean(b.name, 40)} {a.profiler_overhead:+.1%}" for b, a in known if a.profiler_overhead is not None]
+    overheads = [
+        f"{clean(b.name, 40)} {a.profiler_overhead:+.1%}" for b, a in accounted if a.profiler_overhead is not None
+    ]
     notes = (
         [f"Profiler overhead (profiled step over one without a profiler): {', '.join(overheads)}."] if overheads else []
     )

@@ -33,7 +33,7 @@ class FactColumns:
         self._parts: dict[str, list[tuple[int, Column]]] = {}  # the first row of each part, and its values
 
     def add(self, columns: Mapping[str, Column], rows: int) -> int:
-        """Take `rows` more rows (`perfkit.analysis.timeline.properties.of_columns`); the number of the first."""
+        """Take `rows` more rows (`perfkit.analysis.timeline.properties.of_columns`); return the number of the first."""
         first = self._rows
         for name, values in columns.items():
             self._parts.setdefault(name, []).append((first, values))

@@ -18,7 +18,7 @@ _CHUNK = 1 << 26  # bytes of a broadcast
 
 @contextlib.contextmanager
 def seen(folder: Path, ranks: Ranks) -> Iterator[Path]:
-    """`folder` where this rank's host has it, else a copy, which lives as long as the block; every rank must enter.
+    """Give `folder` if this rank's host has it, else a copy that is removed after the block; every rank must enter.
 
     The first rank of each host that lacks the folder writes the copy, from what rank 0 reads.
     """

@@ -59,7 +59,7 @@ def _first_steps(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _worst(errors: Sequence[dict[str, float | None]]) -> dict[str, float | None]:
-    """By name the largest error of the ranks that have the tensor (NaN: another has it); None where one of them is not
+    """Return by name the largest error of the ranks that have the tensor (NaN: another does); None where one is not
     comparable, or none has it."""
     found: dict[str, float | None] = {}
     for name in dict.fromkeys(name for of_a_rank in errors for name in of_a_rank):

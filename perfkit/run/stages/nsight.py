@@ -19,7 +19,7 @@ def add_nsight(
     backend_of: Callable[[RunningBackend], str],
     progress: Progress,
 ) -> list[PerfkitError]:
-    """Profile every backend with a trace once more under ncu or nsys, while nothing else runs; what did not work.
+    """Profile each backend with a trace again under ncu or nsys, while nothing else runs; return what did not work.
 
     A tool that does not work here is asked once; what fails with one backend only does not end the others.
     """

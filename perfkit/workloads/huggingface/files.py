@@ -84,7 +84,7 @@ def _safe(path: Path) -> Iterator[tuple[str, torch.Tensor]]:
             for name in file.keys():  # noqa: SIM118 - the file is not a mapping
                 yield name, file.get_tensor(name)
     except (SafetensorError, OSError) as error:
-        raise InputError(f"{path} is damaged or no safetensors file: {error}.") from error
+        raise InputError(f"{path} is damaged, or not a safetensors file: {error}.") from error
 
 
 def _pickled(path: Path) -> Iterator[tuple[str, torch.Tensor]]:

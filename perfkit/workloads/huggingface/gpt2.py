@@ -1,4 +1,4 @@
-"""GPT-2 as Hugging Face has it.
+"""Hugging Face's GPT-2.
 
 The four linear weights of a block are transposed there (its Conv1D), and parameters have the prefix `transformer.` or
 none.

@@ -1,4 +1,4 @@
-"""Llama as Hugging Face has it: with the names of the workload's own parameters."""
+"""Hugging Face's Llama, with the names of the workload's own parameters."""
 
 from __future__ import annotations
 

@@ -19,9 +19,8 @@ from perfkit.workloads.interface import Workload
 from perfkit.workloads.llmc import header
 from perfkit.workloads.llmc.checkpoint import DIMENSIONS, WTE, layout, write_checkpoint
 from perfkit.workloads.llmc.state import DebugState, write_debug_state
-from perfkit.workloads.llmc.tokenizer import Tokenizer, write_tokenizer
+from perfkit.workloads.llmc.tokenizer import Tokenizer, tokenizer_of, write_tokenizer
 from perfkit.workloads.llmc.tokens import LIMIT, write_tokens
-from perfkit.workloads.llmc.vocabulary import tokenizer_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -108,7 +107,7 @@ def _check_names(workload: Workload, dimensions: Mapping[str, int], weights: Map
     wanted = {name for names, _ in layout(dimensions, dimensions["vocabulary"]) for name in names}
     if wanted != set(weights):
         odd = sorted(wanted ^ set(weights))[0]
-        raise UsageError(f"{workload.name} is not a GPT-2 as llm.c has it: {odd} is not in both.", "Export gpt2.")
+        raise UsageError(f"{workload.name} is not a GPT-2 like llm.c's: only one of them has {odd}.", "Export gpt2.")
     assert WTE in weights
 
 

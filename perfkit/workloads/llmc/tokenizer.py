@@ -6,11 +6,13 @@ body    for each token: its length in bytes (uint8, 1 to 255), and the bytes
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from perfkit.errors import InputError
+from perfkit.workloads.bytepairs import END_OF_TEXT, Vocabulary
 from perfkit.workloads.llmc import header as files
 
 _VERSIONS = {1: "without an end-of-text token", 2: "with one"}
@@ -60,3 +62,39 @@ def write_tokenizer(path: Path, tokenizer: Tokenizer) -> None:
     header = files.make_header(files.TOKENIZER, 2, len(tokenizer.tokens), tokenizer.end_of_text)
     body = b"".join(bytes([len(token)]) + token for token in tokenizer.tokens)
     files.write(path, header, lambda file: file.write(body))
+
+
+@functools.cache
+def byte_of() -> dict[str, int]:
+    """Return the byte of each character of a byte-level vocabulary.
+
+    Printing bytes have their own character, the others the characters from U+0100 on, in order (GPT-2's table).
+    """
+    printing = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
+    others = [byte for byte in range(256) if byte not in printing]
+    return {chr(byte): byte for byte in printing} | {chr(256 + i): byte for i, byte in enumerate(others)}
+
+
+def tokenizer_of(vocabulary: Vocabulary) -> Tokenizer:
+    """The tokens of `vocabulary` as bytes.
+
+    Raises `InputError` when it is not a byte-level one, has gaps, or no end-of-text token.
+    """
+    end = vocabulary.tokenizer.token_to_id(END_OF_TEXT)
+    if end is None:
+        raise InputError(f"The {vocabulary.origin} has no token {END_OF_TEXT}, which llm.c's tokenizer needs.")
+    texts = [vocabulary.tokenizer.id_to_token(number) for number in range(vocabulary.size)]
+    return Tokenizer(tuple(_bytes(text, number, vocabulary.origin) for number, text in enumerate(texts)), int(end))
+
+
+def _bytes(text: str | None, number: int, origin: str) -> bytes:
+    if text == END_OF_TEXT:
+        return text.encode()
+    known = byte_of()
+    if not text or any(c not in known for c in text):
+        what = "is missing" if text is None else f"is {text!r}"
+        raise InputError(
+            f"The {origin} is not a byte-level one as GPT-2's is: token {number} {what}.",
+            "Give a folder with GPT-2's vocab.json and merges.txt.",
+        )
+    return bytes(known[c] for c in text)

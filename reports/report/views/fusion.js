@@ -14,7 +14,7 @@ function fusionCard(backend) {
     { head: "Fused", unit: scale.suffix, right: true, cell: (p) => el("strong", {}, number(p.predicted_ns, scale)) },
     { head: by, right: true, cell: (p) => count(p.achieved_kernels) },
     { head: "Took", unit: scale.suffix, right: true, cell: (p) => el("strong", {}, number(p.achieved_ns, scale)) },
-    { head: "Why they part", cell: (p) => clean(p.why, 200) },
+    { head: "Why they differ", cell: (p) => clean(p.why, 200) },
   ], said.parts);
   const achieved = known(said.achieved_step_ns) ? `; ${by} took ${amount(said.achieved_step_ns, "ns")}` : "";
   const why = said.step_why && said.step_why.length ? ` The difference: ${said.step_why.join(", ")}.` : "";
@@ -41,7 +41,7 @@ function fusedKernels(said, by) {
     { head: "Predicted", unit: scale.suffix, right: true, cell: (k) => el("strong", {}, number(k.predicted_ns, scale)) },
     { head: "Took", unit: scale.suffix, right: true, cell: (k) => el("strong", {}, number(k.measured_ns, scale)) },
     { head: "Bound by", cell: (k) => k.bound },
-    { head: "Why they part", cell: (k) => clean([k.why, apart(k)].filter(Boolean).join("; "), 200) },
+    { head: "Why they differ", cell: (k) => clean([k.why, apart(k)].filter(Boolean).join("; "), 200) },
   ], kernels);
   const error = known(said.kernels_error)
     ? `Weighted by time, the predictions are ${Math.round(said.kernels_error * 100)} % off, for ${Math.round(said.kernels_known * 100)} % of the time of fused kernels.` : "";

@@ -109,6 +109,6 @@ def _sums(bound: Any, gradient: Any) -> bool:
 
 
 def _made_present(gradient: Any) -> Any:
-    """The symbol that gives `gradient` its own name again, present."""
+    """Return the symbol that gives `gradient` its own name again, as a gradient that exists."""
     dtype, device = dtypes.to_torch_dtype(gradient.dtype), str(devices.to_torch_device(gradient.device))
     return _present.bind(gradient, tuple(gradient.shape), dtype, device, output=gradient)

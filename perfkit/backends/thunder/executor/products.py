@@ -7,7 +7,7 @@ cache lines: those of GPT-2's logits do not, so their product goes into rows tha
 multiplies faster than MKL, fp32 products are its own (`perfkit.kernels.libraries`). A layer's gradients are three
 symbols, so that one that nobody asks for is not computed; that of the bias is the kernel `perfkit::bias_gradient`.
 
-On a GPU the library's products are as they are, but for long rows that begin between 16 bytes (`padded_width`): those
+On a GPU the library's products are as they are, except long rows that begin between 16 bytes (`padded_width`): those
 products are made of padded matrices.
 
 Legend: K features in, M features out, Mp the same padded, V rows of an embedding, C channels.

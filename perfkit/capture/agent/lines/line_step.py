@@ -60,7 +60,7 @@ class LineStep:
         self._tracer: LineTracer | None = None
 
     def wanted(self, moved: bool) -> bool:
-        """Whether a step is to be recorded. Where it is not for a reason, the reason becomes a note."""
+        """Return whether a step is to be recorded. If it is not for a reason, the reason becomes a note."""
         if self._order.lines is False or self._order.whole or self._order.counters:
             return False
         why = why_not(self._order, self._result.step_ns, moved)
@@ -68,9 +68,9 @@ class LineStep:
         return not why
 
     def begin(self, on_gpu: bool) -> None:
-        """The step begins."""
+        """Begin the step."""
         self._thread = threading.current_thread()
-        # PyTorch warns on stderr where memory is recorded: never unasked.
+        # PyTorch warns on stderr where memory is recorded: only when asked for.
         self._session.arm(on_gpu, self._order.memory, all_threads=False)
         self._session.record()
         self._open.enter_context(ranges.step(0))
@@ -78,7 +78,7 @@ class LineStep:
         self._tracer.start()
 
     def end(self) -> None:
-        """The step is over: write its trace."""
+        """End the step and write its trace."""
         if self._tracer is None or self._thread is not threading.current_thread():
             self.abandon(_MOVED)
             return

@@ -81,7 +81,7 @@ class Loads:
             self._flag[0] = state
 
     def asked(self, iterator: Any) -> Callable[[], None]:
-        """The program asks for a batch; what notes that it has it."""
+        """Note that the program asks for a batch; return what to call when it has it."""
         try:
             loader, given, ready = self._of(iterator), iterator._num_yielded, _ready(iterator)
         except Exception:  # an iterator of another version of PyTorch, or of the program's own

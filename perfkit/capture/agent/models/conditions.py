@@ -141,9 +141,9 @@ def _precision(parameters: Sequence[torch.Tensor], last: Conditions) -> str:
     if last.autocast is not None:
         return _DTYPES.get(last.autocast, "fp32")
     amounts: dict[str, int] = {}
-    for one in parameters:
-        name = _DTYPES.get(one.dtype, "")
-        amounts[name] = amounts.get(name, 0) + one.numel()
+    for parameter in parameters:
+        name = _DTYPES.get(parameter.dtype, "")
+        amounts[name] = amounts.get(name, 0) + parameter.numel()
     found = max(amounts, key=lambda name: amounts[name], default="")
     return found or _DTYPES.get(torch.get_default_dtype(), "fp32")
 

@@ -64,7 +64,7 @@ class Models:
         self._filled.clear()
 
     def found(self) -> list[torch.nn.Module]:
-        """The models, none of which lies in another, the largest first."""
+        """Return the models that are not part of another, the largest first."""
         return names.outermost([m for ref in self._called.values() if (m := ref()) is not None])
 
     def paths(self) -> dict[int, str]:

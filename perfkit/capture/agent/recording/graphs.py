@@ -122,10 +122,10 @@ class GraphCaptures:
         self._of, self.capturing = weakref.ref(graph), True
         self._session.arm(True, False)
         self._session.record()
-        self._pass.enter_context(ranges.in_pass("forward"))  # of what lies in no other, as in steps
+        self._pass.enter_context(ranges.in_pass("forward"))  # of what is in no other, as in steps
 
     def _stop(self) -> Any:
-        """Record no longer; the profiler that did, None where none did."""
+        """Record no longer; return the profiler that did, None where none did."""
         if not self.capturing:
             return None
         self.capturing = False

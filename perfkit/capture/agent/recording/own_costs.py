@@ -57,7 +57,7 @@ def call_of(name: str, arguments: dict[str, Any]) -> Call:
 
 
 def _calls(text: str, name: str) -> Iterator[dict[str, Any]]:
-    """The distinct arguments of the events called `name`, each as the trace has it."""
+    """Return the distinct arguments of the events called `name`, each as in the trace."""
     seen: set[str] = set()
     decode, mark = json.JSONDecoder().raw_decode, f'"name": {json.dumps(name)}'
     at = text.find(mark)

@@ -51,7 +51,7 @@ class Recorder:
         self._thread, self._moved = threading.current_thread(), False  # of the recorded step; one ended in another
         self._forget()
         self._open = contextlib.ExitStack()
-        self.outer_pass = "forward"  # the pass of what lies in no other; "" where a step does not tell its passes
+        self.outer_pass = "forward"  # the pass of what is in no other; "" where a step does not mark its passes
 
     @property
     def is_near(self) -> bool:
@@ -59,14 +59,14 @@ class Recorder:
         return self.result.found + 2 >= self.order.warmup
 
     def boundary(self, ready: Callable[[], bool]) -> bool:
-        """A step ended, and the next begins; whether the recording is over. `ready()`: whether it may begin."""
+        """End a step and begin the next if `ready()`; return whether the recording is over."""
         self._looked = self.in_step and self.state == WARMING
         over = self.end() or self.begin(ready)
         self._looked = False
         return over
 
     def begin(self, ready: Callable[[], bool]) -> bool:
-        """A step begins; whether the recording is over."""
+        """Begin a step if `ready()`; return whether the recording is over."""
         if self.state == WARMING:
             self._warm(ready)
         elif self.state == STARTING:
@@ -82,7 +82,7 @@ class Recorder:
         return self.state == DONE
 
     def end(self) -> bool:
-        """The step that had begun, if any, is over; whether the recording is."""
+        """End the step that had begun, if any; return whether the recording is over."""
         if not self.in_step:
             return False
         if self.state == WARMING:
@@ -226,7 +226,7 @@ class Recorder:
             self._lost(getattr(error, "strerror", None) or str(error))
 
     def give_way(self, why: str) -> None:
-        """Another profiler is about to record: keep the whole steps that there are, else begin again after it."""
+        """Another profiler is about to record: keep its whole steps if there are any, else begin again after it."""
         if self.state == LINING:
             self.state = DONE
             self.lines.abandon(f"{why} There are no source lines.")
@@ -267,8 +267,8 @@ def on_gpu() -> bool:
 
 
 def gpu_uuid(device: str | None = None) -> str:
-    """The UUID of a GPU as its driver has it, without a prefix, of the one in use by default; "" of a CPU, and where
-    this PyTorch does not tell it."""
+    """Return the UUID of a GPU, without a prefix, of the one in use by default; "" for a CPU, and where
+    this PyTorch does not know it."""
     if device == "cpu":
         return ""
     cuda = sys.modules["torch"].cuda

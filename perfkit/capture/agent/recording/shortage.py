@@ -89,7 +89,7 @@ class Shortage:
         before = torch.cuda.memory_allocated()
         took = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
         took[0].record()
-        kept = sum(one.numel() * one.element_size() for one in args if type(one) is torch.Tensor and one.is_cuda)
+        kept = sum(arg.numel() * arg.element_size() for arg in args if type(arg) is torch.Tensor and arg.is_cuda)
 
         def end() -> None:
             self._here.inside = False

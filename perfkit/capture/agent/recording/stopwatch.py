@@ -24,7 +24,7 @@ class Stopwatch(Recorder):
     _waited = False
 
     def begin(self, ready: Callable[[], bool]) -> bool:
-        """A step begins; before it, the process may have to wait for its turn."""
+        """Note that a step begins; before it, the process may have to wait for its turn."""
         if self.order.waits_for and not self._waited and self.state == WARMING and self._opened >= waiting.AFTER:
             self._waited = True
             synchronize()

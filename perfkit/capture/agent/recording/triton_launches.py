@@ -96,6 +96,6 @@ def described(value: Any) -> Any:
 
 
 def launch_of(kernel: Any, grid: Sequence[int]) -> dict[str, list[int]]:
-    """Return grid and block as a trace has them."""
+    """Return grid and block as a trace records them."""
     warps = int(kernel.metadata.num_warps) * int(getattr(kernel.metadata, "warp_size", _WARP))
     return {"grid": [*grid, 1, 1][:3], "block": [warps, 1, 1]}

@@ -50,11 +50,11 @@ class ModuleRanges:
             self._tail.enter_context(ranges.in_pass(EVALUATION))
 
     def loading(self) -> contextlib.AbstractContextManager[None]:
-        """The range of a batch that a loader makes."""
+        """Return the range of a batch that a loader makes."""
         return ranges.in_pass(LOADING)
 
     def backward(self, marked: bool = True) -> Callable[[], None] | None:
-        """Open the range of a backward pass, where it is to be `marked`; what closes it. None for one inside another,
+        """Open a backward pass's range, if it is to be `marked`; return what closes it. None for one inside another,
         which is part of it."""
         if self.in_backward:
             return None
@@ -73,7 +73,7 @@ class ModuleRanges:
         return close
 
     def optimizer(self) -> Callable[[], None]:
-        """Open the range of an optimizer's step; what closes it. A closure of its runs the model in passes of its
+        """Open the range of an optimizer's step; return what closes it. Its closure runs the model in passes of its
         own."""
         self._tail.close()
         passed = ranges.in_pass("optimizer")
@@ -92,13 +92,13 @@ class ModuleRanges:
         self._tail.close()
 
     def boundary(self) -> None:
-        """A step is over."""
+        """Note that a step is over."""
         self.close()
         self.usual, self._backwards = self._backwards, 0
         self._calls, self._called = self._called, False
 
     def begun(self) -> None:
-        """A step has begun; in `training` right after an optimizer's step."""
+        """Note that a step has begun; in `training` right after an optimizer's step."""
         if self.training and self._calls:
             self._tail.enter_context(ranges.in_pass(BETWEEN))
 

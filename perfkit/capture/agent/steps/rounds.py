@@ -114,7 +114,7 @@ class Rounds:
             self._round.add(key)
 
     def _leave(self, key: Hashable) -> None:
-        """Forget the keys that take no turns any more, and count the others anew, but for those of the dead."""
+        """Forget the keys that take no turns any more, and count the others anew, except for those of the dead."""
         gone = [known for known in self._turns if known != key and is_gone(known)]
         for known in gone:
             turn = self._turns.pop(known)

@@ -64,7 +64,7 @@ class StepOwner:
             thread.marks, self.thread = owner.marks, thread
 
     def takes(self, thread: WatchedThread, kind: str) -> bool:
-        """Count a signal; whether it changed who owns the steps."""
+        """Count a signal; return whether it changed who owns the steps."""
         if self.thread is None:
             self.thread = thread
             self._optimizes = kind == OPTIMIZER

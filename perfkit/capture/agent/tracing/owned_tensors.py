@@ -40,7 +40,7 @@ class OwnedTensors:
 def named(
     parameters: Mapping[str, torch.Tensor], buffers: Mapping[str, torch.Tensor], optimizers: Iterable[Any]
 ) -> Iterator[Named]:
-    """The tensors of models by name, with the gradients that there are, and the state of optimizers.
+    """The tensors of models by name, with the gradients that exist, and the state of optimizers.
 
     Parameters that only an optimizer holds have no name.
     """

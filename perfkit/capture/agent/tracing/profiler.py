@@ -130,7 +130,7 @@ def gpu_there() -> bool:
 
 
 def export(profiler: Any, path: Path) -> bool:
-    """Write the trace of a stopped profiler as plain JSON; whether it wrote anything.
+    """Write the trace of a stopped profiler as plain JSON; return whether it wrote anything.
 
     Before any other profiler starts: its session clears the GPU's records of this one, and leaves zeros behind.
     """

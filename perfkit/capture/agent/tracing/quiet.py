@@ -24,7 +24,7 @@ _lock = threading.Lock()
 def without_notices_of_kineto() -> Iterator[None]:
     """Keep Kineto's own lines off stderr while the block runs; what else is written there meanwhile follows after it.
 
-    Its library writes to the descriptor, so that is replaced. Blocks in one another are one block.
+    Its library writes to the descriptor, so that is replaced. Nested blocks are one block.
     """
     if not _lock.acquire(blocking=False):
         yield
