@@ -59,7 +59,7 @@ def _run(call: Callable[[], None], results: Sequence[Tensor]) -> Sequence[Tensor
 
 
 def agree(found: Ways) -> bool:
-    """Whether every way gives what the first does. lse is not compared: each library has a form of its own."""
+    """Return whether every way gives what the first does. lse is not compared: each library has a form of its own."""
     expected, *others = ([x.float() for x in run() if x.dtype == torch.bfloat16] for run in found.values())
     pairs = [pair for results in others for pair in zip(results, expected, strict=False)]
     return all(bool((a - b).norm() <= DIFFERENCE * b.norm()) for a, b in pairs)

@@ -6,6 +6,7 @@ with `exit_code`; anything else that escapes is a defect of perfkit.
 
 from __future__ import annotations
 
+import importlib.util
 from typing import Any
 
 
@@ -62,3 +63,8 @@ class CheckFailed(PerfkitError):
 def first_line(error: Exception, most: int | None = None) -> str:
     """Return the first line of what `error` says without its full stop, at most `most` characters; else its type."""
     return next(iter(str(error).strip().splitlines()), type(error).__name__).rstrip(".")[:most]
+
+
+def torch_installed() -> bool:
+    """Return whether torch can be imported, without importing it."""
+    return importlib.util.find_spec("torch") is not None

@@ -48,7 +48,7 @@ FAULTS = (
     Fault(
         "render", "absent is shown as 0", "perfkit/units.py",
         "            return ABSENT\n        scaled", '            return "0"\n        scaled',
-        "tests/render/test_marks.py",
+        "tests/render/test_efficiencies.py",
     ),
     Fault(
         "readers", "a gap counts twice", "perfkit/intervals.py",

@@ -25,6 +25,7 @@ from torch import nn
 
 from perfkit.errors import InputError, Unavailable, UsageError
 from perfkit.workloads import Batch, Settings, Workload
+from perfkit.workloads.language import length_of
 from perfkit.workloads.tokens import TokenSource, open_tokens
 
 # Kinds of models whose matrix FLOP `model_flop` counts right: dense layers, and softmax attention in every block.
@@ -66,9 +67,9 @@ class HuggingFace(Workload):
         """The model in fp32 on the CPU, seeded or with its saved weights. Raises `UsageError` where T is too long."""
         config = self._config(settings)
         longest = getattr(config, "max_position_embeddings", None)
-        if longest and _length(settings) > longest:
+        if longest and length_of(settings) > longest:
             raise UsageError(
-                f"--sequence-length {_length(settings)} is more than the {longest} positions of the model."
+                f"--sequence-length {length_of(settings)} is more than the {longest} positions of the model."
             )
         model = _made(config, settings).float()
         if settings.recompute:
@@ -79,12 +80,12 @@ class HuggingFace(Workload):
             if any(name in module._buffers for name in PRECISE):
                 setattr(module, "_apply", functools.partial(_apply, module))  # noqa: B010
         self.layers = repeated(model)  # type: ignore[misc]  # another model has other layers
-        self._forward_flop = forward_flop(model, config, settings.batch_size, _length(settings))
+        self._forward_flop = forward_flop(model, config, settings.batch_size, length_of(settings))
         return model
 
     def batch(self, settings: Settings, step: int) -> Batch:
         """input_ids (B, T), and in training labels (B, T), the same: the model shifts them; int64."""
-        rows, length = settings.batch_size, _length(settings)
+        rows, length = settings.batch_size, length_of(settings)
         window = self._tokens(settings).window(step, rows * length)
         tokens = torch.from_numpy(window)[:-1].view(rows, length)
         return {"input_ids": tokens, "labels": tokens} if settings.training else {"input_ids": tokens}
@@ -215,9 +216,3 @@ def forward_flop(model: nn.Module, config: Any, rows: int, length: int) -> float
     size = getattr(config, "head_dim", None) or config.hidden_size // heads
     attention = 4.0 * rows * heads * length**2 * size * config.num_hidden_layers
     return 2.0 * rows * length * sum(m.get_parameter("weight").numel() for m in dense) + attention
-
-
-def _length(settings: Settings) -> int:
-    """T, which the preset gives."""
-    assert settings.sequence_length is not None
-    return settings.sequence_length

@@ -9,7 +9,7 @@ KEPT, SUMMED = 16 << 20, 32 << 20
 
 
 def _suits(host: Host, size: int, *tensors: Argument) -> bool:
-    """Whether these kernels can run the call; else it is left to Triton."""
+    """Return whether these kernels can run the call; else it is left to Triton."""
     if host.device.arch == "sm_90" and size in (64, 128) and not any(t.misaligned for t in tensors):
         return True
     host.leave_to("triton")

@@ -79,7 +79,7 @@ def summarise(axes: Mapping[str, Sequence[str]], runs: Sequence[tuple[Mapping[st
         SweepPoint(
             values=dict(values),
             folder=report.source,
-            members=[_member(b) for b in report.backends],
+            members=[_backend(b) for b in report.backends],
             devices=report.settings.ranks if report.settings else 1,
             parallel=report.settings.parallel if report.settings else "",
         )
@@ -98,7 +98,7 @@ def summarise(axes: Mapping[str, Sequence[str]], runs: Sequence[tuple[Mapping[st
     return sweep
 
 
-def _member(backend: BackendReport) -> SweepBackend:
+def _backend(backend: BackendReport) -> SweepBackend:
     phases = {phase.name: phase for phase in backend.phases}
     first, later = phases.get("prefill"), phases.get("decode")
     return SweepBackend(

@@ -90,7 +90,7 @@ def capital(text: str) -> str:
     return text if text.endswith((".", "!", "?")) or not text else f"{text}."
 
 
-def clock_held(power: Power | None) -> str:
+def clock_limited(power: Power | None) -> str:
     """Return a sentence on a GPU's power and on what held its clock down while steps were timed; "" if nothing did."""
     if power is None or max(power.capped or 0.0, power.hot or 0.0) < _HELD:
         return ""

@@ -15,8 +15,9 @@ from unittest import mock
 
 from perfkit import kernels
 from perfkit.backends import parallel
-from perfkit.backends.eager import NO_TORCH, torch_installed
+from perfkit.backends.eager import NO_TORCH
 from perfkit.backends.interface import AutogradProgram, Backend
+from perfkit.errors import torch_installed
 from perfkit.kernels.languages import LANGUAGES
 from perfkit.run_folder import Settings
 

@@ -24,8 +24,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from perfkit.backends import generation, parallel
-from perfkit.backends.eager import NO_TORCH, torch_installed
+from perfkit.backends.eager import NO_TORCH
 from perfkit.backends.interface import AutogradProgram, Backend
+from perfkit.errors import torch_installed
 from perfkit.inductor.dynamo import Compilations
 from perfkit.inductor.fused import GeneratedKernel
 from perfkit.inductor.recording import BETWEEN, CPU_OPTIONS, DESCRIBED, Recording, recording

@@ -5,11 +5,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 from typing import TYPE_CHECKING, ClassVar
 
 from perfkit.backends import parallel
 from perfkit.backends.interface import AutogradProgram, Backend
+from perfkit.errors import torch_installed
 from perfkit.run_folder import Settings
 from perfkit.workloads.choices import not_one_of
 
@@ -19,11 +19,6 @@ if TYPE_CHECKING:
     from perfkit.workloads.interface import Workload
 
 NO_TORCH = "PyTorch is not installed: pip install 'perfkit[run]'."
-
-
-def torch_installed() -> bool:
-    """True where torch can be imported; it is not imported for this."""
-    return importlib.util.find_spec("torch") is not None
 
 
 class _Graphs(AutogradProgram):

@@ -87,7 +87,7 @@ class Program(ABC):
         return {}
 
     def call_sites(self) -> list[list[CallSite]]:
-        """For each graph of generated code what its calls of kernels serve, in the order in which they run."""
+        """Return for each graph of generated code what its calls of kernels serve, in the order in which they run."""
         return []
 
     def stepped(self) -> list[list[TensorSpec]]:
@@ -104,7 +104,7 @@ class Program(ABC):
 
     @property
     def replayed(self) -> bool:
-        """True where steps were replayed as CUDA graphs, which never happens while a profiler listens."""
+        """Return whether steps were replayed as CUDA graphs, which never happens while a profiler listens."""
         return False
 
     def compiler(self) -> dict[str, Any] | None:

@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any
 
 from perfkit import ranges
 from perfkit.backends import parallel
-from perfkit.backends.eager import NO_TORCH, torch_installed
+from perfkit.backends.eager import NO_TORCH
 from perfkit.backends.interface import Backend, Program
 from perfkit.backends.parallel.arena import SHARINGS, Sharing
 from perfkit.backends.replay import REPLAYS, asked
-from perfkit.errors import InputError, Unavailable
+from perfkit.errors import InputError, Unavailable, torch_installed
 from perfkit.run_folder import Check, Settings
 
 if TYPE_CHECKING:

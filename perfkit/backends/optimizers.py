@@ -29,7 +29,7 @@ def fuse(optimizer: torch.optim.Optimizer | None) -> bool:
 
 
 def _may_fuse(group: dict[str, object]) -> bool:
-    """True where the form of a group of parameters is open, and the fused kernel knows all of them."""
+    """Return whether the form of a group of parameters is open, and the fused kernel knows all of them."""
     parameters = group["params"]
     assert isinstance(parameters, list)
     known = all(p.device.type in ("cpu", "cuda") and p.is_floating_point() for p in parameters)

@@ -38,7 +38,7 @@ class NotCaptured(Exception):
 
 
 def asked(settings: Settings, usual: bool | None) -> bool:
-    """True where steps are to be replayed; `usual` is the backend's own choice, None where it never can."""
+    """Return whether steps are to be replayed; `usual` is the backend's own choice, None where it never can."""
     possible = settings.device.startswith("cuda") and not settings.in_group
     wanted = usual if settings.cuda_graphs == "default" else settings.cuda_graphs == "all"
     return bool(possible and wanted and usual is not None)
@@ -142,7 +142,7 @@ class ReplayedPass:
 
     @property
     def replayed(self) -> bool:
-        """True where the step is replayed."""
+        """Return whether the step is replayed."""
         return self._graphs is not None
 
 

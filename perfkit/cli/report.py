@@ -140,11 +140,11 @@ def _all(
 def _without_kernels(paths: list[Path], wanted: Destination, counters: bool) -> list[Path]:
     """Report on the files among `paths` that hold something else than kernels; the other paths, in order."""
     from perfkit.errors import UsageError
-    from perfkit.readers.formats import KERNELS, MEMORY, TRAINING, held_in
+    from perfkit.readers.formats import KERNELS, MEMORY, TRAINING, content_of
 
     by_kind: dict[str, list[Path]] = {KERNELS: [], TRAINING: [], MEMORY: []}
     for path in paths:
-        by_kind[held_in(path)].append(path)
+        by_kind[content_of(path)].append(path)
     if counters and (others := by_kind[TRAINING] + by_kind[MEMORY]):
         what = "training log" if others[0] in by_kind[TRAINING] else "memory snapshot"
         raise UsageError(f"{others[0]} is a {what}, and --counters belongs to a profile.", "Leave it out.")

@@ -193,7 +193,7 @@ def _allocator(side: Side) -> str:
 
 
 def how_of(sides: Sequence[Side], rule: VerdictRule) -> str:
-    """How the sides were measured, with which allocator, and what the intervals therefore hold."""
+    """Say how the sides were measured, with which allocator, and what the intervals therefore cover."""
     from perfkit.compare.metrics import allowance_of
     from perfkit.compare.sides import LAUNCH, ROUND
 

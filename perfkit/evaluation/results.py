@@ -52,5 +52,5 @@ class Evaluation(msgspec.Struct, kw_only=True):
 
     @property
     def bad(self) -> bool:
-        """True where a backend could not be evaluated."""
+        """Return whether a backend could not be evaluated."""
         return any(backend.reason for backend in self.backends)

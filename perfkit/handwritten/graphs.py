@@ -55,7 +55,7 @@ class Graphs:
 
     @property
     def replays(self) -> bool:
-        """True where anything was captured."""
+        """Return whether anything was captured."""
         return bool(self._captured)
 
     def inputs(self, batch: Sequence[Tensor]) -> tuple[Tensor, ...]:

@@ -266,7 +266,7 @@ class LanguageStep(RawStep):
         return self.gradients[name]
 
     def embedding_is_added_to(self, add: bool) -> bool:
-        """True where the gradient of the embedding holds something to add to."""
+        """Return whether the gradient of the embedding holds something to add to."""
         return add or self.head == self.embedding
 
     def linear(self, name: str, x: Tensor, out: Tensor, moving: bool = False) -> None:

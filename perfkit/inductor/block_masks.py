@@ -34,7 +34,7 @@ class Masked:
 
     @property
     def is_input(self) -> bool:
-        """True where the graph is given the mask, rather than makes it."""
+        """Return whether the graph is given the mask, rather than makes it."""
         return self.inputs[0] is not None and self.inputs[1] is not None
 
     def with_pairs(self, pairs: float) -> Call:

@@ -64,7 +64,7 @@ def _issued(one: LoopOperation, sizes: dict[Any, int], online: int) -> int:
 
 
 def _aligned(index: Any, sizes: dict[Any, int]) -> bool:
-    """True where every row of an access starts at a multiple of a vector: one element after the other in whole
+    """Return whether every row of an access starts at a multiple of a vector: one element after the other in whole
     vectors, and all other strides multiples of it."""
     terms = [term.as_coeff_Mul() for term in getattr(index, "as_ordered_terms", list)()]
     near = [rest for stride, rest in terms if stride % _VECTOR]

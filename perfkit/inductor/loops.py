@@ -60,7 +60,7 @@ def calls_of(leaf: Any, graph: Any) -> list[Call]:
 
 
 def is_template(leaf: Any) -> bool:
-    """True where a scheduler's node is a template that was filled in, rather than a loop nest."""
+    """Return whether a scheduler's node is a template that was filled in, rather than a loop nest."""
     return getattr(leaf, "_body", None) is None
 
 
@@ -80,7 +80,7 @@ def operations_of(leaf: Any, graph: Any) -> list[LoopOperation]:
 
 
 def another_output(leaf: Any, seen: set[Hashable]) -> bool:
-    """True where a loop nest of `seen` computes this one's values already; adds it there if not.
+    """Return whether a loop nest of `seen` computes this one's values already; add it there if not.
 
     A Welford reduction gives mean, squares and weight: each is a loop nest with the whole reduction as its body.
     """

@@ -314,7 +314,7 @@ def _served(nodes: Sequence[Any], places: dict[Any, Place]) -> tuple[shares.Oper
 
 
 def is_view(node: Any) -> bool:
-    """True where a node only gives another shape to, or takes a part of, what another made."""
+    """Return whether a node only gives another shape to, or takes a part of, what another made."""
     return (_short_name(node) or getattr(node.target, "__name__", "")) in _VIEWS
 
 
@@ -334,7 +334,7 @@ def _base(node: Any) -> Any:
 
 
 def _leaves(node: Any, inside: set[Any]) -> bool:
-    """True where a node outside of the group uses a node, itself or as a view."""
+    """Return whether a node outside of the group uses a node, itself or as a view."""
     return any(user not in inside and (not is_view(user) or _leaves(user, inside)) for user in node.users)
 
 

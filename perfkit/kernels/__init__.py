@@ -9,7 +9,7 @@ import importlib
 import importlib.util
 from typing import TYPE_CHECKING, Any
 
-from perfkit.errors import Unavailable
+from perfkit.errors import Unavailable, torch_installed
 from perfkit.kernels.cuda.dependent_launch import overlapping
 from perfkit.kernels.declare import Family, Gradient, Implementation, Operation, added_to, versions
 from perfkit.kernels.families import catalog, cost_model, find
@@ -35,7 +35,7 @@ _GET_TORCH = "Install it: pip install 'perfkit[run]'."
 
 def unavailable(device: str = "cpu") -> str | None:
     """One sentence why no kernel of the catalog can run on `device` ("cpu", "cuda", "cuda:0"), or None."""
-    if importlib.util.find_spec("torch") is None:
+    if not torch_installed():
         return f"{_NO_TORCH} {_GET_TORCH}"
     return device_unavailable(catalog(), device.split(":")[0])
 
@@ -44,6 +44,6 @@ def __getattr__(name: str) -> Any:
     """Import what needs torch when it is first asked for. Raises `Unavailable` without torch."""
     if name not in _NEED_TORCH:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if importlib.util.find_spec("torch") is None:
+    if not torch_installed():
         raise Unavailable(_NO_TORCH, _GET_TORCH)
     return getattr(importlib.import_module(f"{__name__}.{_NEED_TORCH[name]}"), name)

@@ -78,7 +78,7 @@ def of_job(
         roofs=[s for s in roofs or () if any(sweep_for([s], c.operation, c.ranks) for c in talks)],
     )
     found, unjudged = answers(RanksCase(report, ranks, matched, waits, roofs or (), environment or {}))
-    report = timed.beside(msgspec.structs.replace(report, findings=found, unjudged=unjudged), samples_ns)
+    report = timed.with_timed_steps(msgspec.structs.replace(report, findings=found, unjudged=unjudged), samples_ns)
     report.headline.extend(headline.sentences(report))
     return report
 

@@ -83,7 +83,7 @@ def require(matched: Matched, members: Sequence[RankTable]) -> None:
 
 
 def _sequences(member: RankTable) -> dict[tuple[int, str], list[tuple[int, tuple[str, float]]]]:
-    """For each step and group the collectives in the order of their launch: row, and (operation, bytes)."""
+    """Return by step and group the collectives in the order of their launch: row, and (operation, bytes)."""
     chosen = np.flatnonzero(member.is_collective & (member.step >= 0))
     chosen = chosen[np.argsort(member.frame["order"].to_numpy(np.int64)[chosen], kind="stable")]
     part = member.frame.iloc[chosen]

@@ -14,7 +14,7 @@ from perfkit.units import text
 _APART = 1.5  # times as long as without the profiler: then waiting may be the profiler's, or of a busy machine
 
 
-def beside(report: RanksReport, samples_ns: Sequence[Sequence[float]]) -> RanksReport:
+def with_timed_steps(report: RanksReport, samples_ns: Sequence[Sequence[float]]) -> RanksReport:
     """The report with the timed step of its ranks, whose samples are given; savings shrink as the step does."""
     timed_steps = [float(np.median(samples)) for samples in samples_ns if len(samples)]
     if not timed_steps:

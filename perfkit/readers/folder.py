@@ -113,10 +113,10 @@ def kind_of(path: Path) -> tuple[str, bool]:
 def _use(path: Path) -> str:
     """The use of a profile, by the files next to it."""
     for ending, other in _WITH:
-        if (beside := _beside(path, ending, other)) is not None:
+        if (beside := _in_the_same_folder(path, ending, other)) is not None:
             return f"read with {beside.name}"
     for ending, other in _INSTEAD:
-        if (beside := _beside(path, ending, other)) is not None:
+        if (beside := _in_the_same_folder(path, ending, other)) is not None:
             return f"left out for {beside.name}, the same profile"
     if path.name in _PARTS and any(path.parent.glob("*trace.json*")):
         return "left out, a part of the profile next to it"
@@ -134,7 +134,7 @@ def _use_of_another(path: Path, paths: list[Path]) -> str:
     return "its shapes and values join the trace next to it, where both are of one recording" if traces else "left out"
 
 
-def _beside(path: Path, ending: str, other: str) -> Path | None:
+def _in_the_same_folder(path: Path, ending: str, other: str) -> Path | None:
     if not path.name.endswith(ending):
         return None
     found = path.with_name(path.name.removesuffix(ending) + other)

@@ -39,7 +39,7 @@ def flags(rows: Iterable[tuple[str, Group | BackendReport, float]]) -> list[str]
 
 
 def _in(kernels: Sequence[str], own: str) -> str:
-    """In which kernels, where that is not `own` alone."""
+    """Say in which kernels, where that is not `own` alone."""
     if list(kernels) in ([], [own]):
         return ""
     more = ", …" if len(kernels) > _NAMED else ""

@@ -265,7 +265,7 @@ def recorded(found: FoundOperator, chosen: Chosen, device: str) -> results.Recor
 
 
 def described(name: str, value: Mapping[str, Any]) -> results.RecordedArgument:
-    """An argument in words: what it is, and what fills it."""
+    """Say what an argument is, and what fills it."""
     if "result" in value:
         return results.RecordedArgument(name, described(name, value["else"]).text, "by the forward operator")
     if "tensor" in value:

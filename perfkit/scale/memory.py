@@ -12,7 +12,7 @@ ASSUMED = (
 )
 
 
-def held(one: OneRank, parallel: str, ranks: int, share: float) -> float | None:
+def peak_bytes(one: OneRank, parallel: str, ranks: int, share: float) -> float | None:
     """Bytes of a rank at its peak; None where the measured rank's are not known."""
     peak = one.backend.peak_memory_bytes
     if peak is None:

@@ -85,7 +85,7 @@ def _point(one: OneRank, network: Network, way: str, ranks: int, scaling: str) -
         message_bytes=step.message_bytes,
         samples_per_second=samples * speedup / (one.step_ns * 1e-9) if samples else None,
         efficiency=speedup / ranks,
-        memory_bytes=memory.held(one, way, ranks, share),
+        memory_bytes=memory.peak_bytes(one, way, ranks, share),
     )
 
 

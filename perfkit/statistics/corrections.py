@@ -66,7 +66,7 @@ def _ranks(sizes: np.ndarray) -> np.ndarray:
 
 
 def _exchanges(n: int) -> np.ndarray:
-    """In which launches the sides change places (0, 1), one line an exchange: all, except for the mirror of each."""
+    """Return in which launches the sides change places (0, 1), one line an exchange, without the mirror of each."""
     if n <= _EVERY + 1:
         numbers = np.arange(2 ** (n - 1))
         return (numbers[:, None] >> np.arange(n) & 1).astype(float)

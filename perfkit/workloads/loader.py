@@ -7,7 +7,6 @@ name. Looking for names reads no file and needs no torch; loading a workload imp
 from __future__ import annotations
 
 import ast
-import importlib.util
 import inspect
 import os
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from pathlib import Path
 from types import ModuleType
 
 from perfkit.content import content_dir, load_content_module
-from perfkit.errors import InputError, PerfkitError, Unavailable
+from perfkit.errors import InputError, PerfkitError, Unavailable, torch_installed
 from perfkit.run_folder import MANIFEST
 from perfkit.workloads.choices import unknown
 from perfkit.workloads.interface import Workload
@@ -43,7 +42,7 @@ def find(name_or_path: str) -> Workload:
     define exactly one workload, and `Unavailable` when torch is missing.
     """
     path = _path_of(name_or_path)
-    if not _torch_installed():
+    if not torch_installed():
         raise Unavailable(f"The workload {name_or_path} cannot be loaded: {_WITHOUT_TORCH}.", _INSTALL)
     return _defined_in(load_content_module("workloads", path), path)
 
@@ -117,7 +116,7 @@ def _complete(cls: type[Workload], path: Path) -> Workload:
 
 
 def _listing(name: str, path: Path) -> ListedWorkload:
-    if not _torch_installed():
+    if not torch_installed():
         return ListedWorkload(
             name, _docstring_line(path), (), (), path, f"{_WITHOUT_TORCH}: pip install 'perfkit[run]'"
         )
@@ -135,7 +134,3 @@ def _docstring_line(path: Path) -> str:
     except (OSError, SyntaxError, ValueError):
         return ""
     return (text or "").partition("\n")[0]
-
-
-def _torch_installed() -> bool:
-    return importlib.util.find_spec("torch") is not None

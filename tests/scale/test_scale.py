@@ -104,9 +104,9 @@ def test_a_group_of_one_has_the_costs_of_its_way_in_its_step(tmp_path, one):
     old = replace(late, manifest=msgspec.structs.replace(late.manifest, environment={"versions": {"torch": "2.8.0"}}))
     assert fsdp.fsdp(old, over(1e15), 2, 1.0).ns == pytest.approx(40e6, rel=1e-4)
     # Gradients that stay in buckets (76 MB) were among the 1 GB already.
-    assert memory.held(in_way["ddp"], "ddp", 2, 1.0) == pytest.approx(1e9)
-    assert memory.held(one, "ddp", 2, 1.0) == pytest.approx(1e9 + 76e6)
-    assert memory.held(in_way["zero1"], "zero1", 2, 1.0) == pytest.approx(1e9 - 1.5 * 76e6)
+    assert memory.peak_bytes(in_way["ddp"], "ddp", 2, 1.0) == pytest.approx(1e9)
+    assert memory.peak_bytes(one, "ddp", 2, 1.0) == pytest.approx(1e9 + 76e6)
+    assert memory.peak_bytes(in_way["zero1"], "zero1", 2, 1.0) == pytest.approx(1e9 - 1.5 * 76e6)
     report = predict(in_way["ddp"], over(10e9), [2], ["ddp"], ["weak"])
     assert any("What ddp costs a rank itself is as in the run" in said for said in report.assumptions)
     with pytest.raises(UsageError, match="made with --parallel ddp"):
@@ -185,9 +185,9 @@ def test_a_share_of_the_batch_shrinks_kernels_not_below_what_the_host_launches(o
 def test_memory_of_a_rank(one):
     p = one.parameter_bytes
     rest = 1e9 - 3 * p
-    assert memory.held(one, "ddp", 8, 1.0) == pytest.approx(4 * p + rest)
-    assert memory.held(one, "zero1", 4, 1.0) == pytest.approx(2 * p + 3 * p / 4 + rest)
-    assert memory.held(one, "fsdp", 8, 0.125) == pytest.approx(4 * p / 8 + 2 * 60e6 + rest / 8)
+    assert memory.peak_bytes(one, "ddp", 8, 1.0) == pytest.approx(4 * p + rest)
+    assert memory.peak_bytes(one, "zero1", 4, 1.0) == pytest.approx(2 * p + 3 * p / 4 + rest)
+    assert memory.peak_bytes(one, "fsdp", 8, 0.125) == pytest.approx(4 * p / 8 + 2 * 60e6 + rest / 8)
 
 
 def test_weak_and_strong_scaling(one):

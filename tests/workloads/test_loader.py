@@ -54,7 +54,7 @@ def test_names_list_what_is_in_the_folder():
 
 
 def test_names_without_torch_say_why(monkeypatch):
-    monkeypatch.setattr(loader, "_torch_installed", lambda: False)
+    monkeypatch.setattr(loader, "torch_installed", lambda: False)
     listed = {listing.name: listing for listing in names()}
     assert listed["gpt2"].reason == "PyTorch is not installed: pip install 'perfkit[run]'"
     assert listed["gpt2"].summary.startswith("GPT-2")

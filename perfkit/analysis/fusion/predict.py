@@ -203,7 +203,7 @@ def achieve(case: Case) -> dict[str, tuple[float, float, float | None, float | N
     return found
 
 
-def beside_achieved(backends: Sequence[BackendReport], cases: Mapping[str, Case]) -> list[BackendReport]:
+def compared_with_achieved(backends: Sequence[BackendReport], cases: Mapping[str, Case]) -> list[BackendReport]:
     """Return the backends, with the compiled backend's result next to each prediction, kernel by kernel as
     well, and why they part. `cases` are those of the backends that have one, by name."""
     compiled = next((b for b in backends if b.compiled and b.status == "ok"), None)

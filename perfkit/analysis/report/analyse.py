@@ -32,7 +32,7 @@ def analyse(run: Run, findings: bool = True) -> Report:
     ceilings, problems = ceilings_of(run.ceilings)
     made = [of_record(record, run, ceilings, findings) for record in manifest.backends]
     cases = {report.name: case for report, case in made if case is not None}
-    backends = predict.beside_achieved([report for report, _ in made], cases)
+    backends = predict.compared_with_achieved([report for report, _ in made], cases)
     return Report(
         perfkit=manifest.perfkit,
         title=_title(manifest),

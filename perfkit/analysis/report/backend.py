@@ -21,7 +21,7 @@ from perfkit.analysis.roofline.roof import ARITHMETIC, TOLERANCE, Booleans, Inte
 from perfkit.analysis.rules import Case, Circumstances, of_case, reasons
 from perfkit.analysis.source import NCU
 from perfkit.analysis.step_results import Accounting, CounterUse
-from perfkit.analysis.words import clock_held
+from perfkit.analysis.words import clock_limited
 from perfkit.engines import iteration_of
 from perfkit.hardware.ceilings import Ceilings
 from perfkit.instructions.results import CODE
@@ -65,7 +65,7 @@ def _timed(record: BackendRun, run: Run, ceilings: Ceilings | None) -> BackendRe
         memory_how=record.memory_how,
         power=record.power,
         energy_j=record.power.watts * step.value / 1e9 if record.power and record.power.watts and step else None,
-        held=clock_held(record.power),
+        held=clock_limited(record.power),
         mfu=mfu,
         mfu_ceiling=mfu_ceiling,
         step_flop=step_flop,

@@ -30,7 +30,7 @@ _ONE_BY_ONE = (
 )
 
 
-def held_long(case: Case) -> list[dict[str, Any]]:
+def blocked_long(case: Case) -> list[dict[str, Any]]:
     """The operators that the rule reports, as the reader's `held_by` has them: over all steps."""
     held = case.facts.get("held_by") or []
     return [one for one in held if case.of_step(case.per_step(one["ns"])) >= _MUCH]
@@ -40,7 +40,7 @@ def call_inside(case: Case) -> dict[str, Any] | None:
     """The CUDA call, as `facts["api"]` has it, in which operators that the rule reports surely spend most of their
     time: the longest that neither launches, waits nor allocates. None where no operator does."""
     calls = [call for call in case.facts.get("api") or [] if effect_of_call(call["name"]) == NO_EFFECT]
-    inside = any(_in_calls(case, one) for one in held_long(case))
+    inside = any(_in_calls(case, one) for one in blocked_long(case))
     return max(calls, key=lambda call: float(call["ns"]), default=None) if inside else None
 
 
@@ -56,11 +56,11 @@ def _in_calls(case: Case, one: dict[str, Any]) -> bool | None:
     return False if driver < half else True if dispatch < half else None
 
 
-def _held(rule: Rule, case: Case) -> Iterator[Finding]:
+def _blocked(rule: Rule, case: Case) -> Iterator[Finding]:
     account = case.report.accounting
     if account is None:
         return
-    for one in held_long(case):
+    for one in blocked_long(case):
         took = case.per_step(one["ns"])
         left = took if account.timed_step_ns is None else max(account.timed_step_ns - account.kernel_ns, 0.0)
         calls = f"{number(case.per_step(one['count']))} × {one['operator']}{case.a_step}"
@@ -141,6 +141,6 @@ SLOW_OPERATOR = Rule(
     ),
     example="A decoder whose cache grows: cuDNN's attention plans again for every token, 66 ms on an H100's host for "
     "7 µs of kernels.",
-    find=_held,
+    find=_blocked,
 )
 RULES = (SLOW_OPERATOR,)

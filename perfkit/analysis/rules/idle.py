@@ -11,7 +11,7 @@ import msgspec
 from perfkit import units
 from perfkit.analysis.results import Finding, Unjudged
 from perfkit.analysis.rules.base import ON_A_GPU, Case, Rule
-from perfkit.analysis.rules.host_blocked import call_inside, held_long
+from perfkit.analysis.rules.host_blocked import blocked_long, call_inside
 from perfkit.analysis.step_results import Accounting, Gap
 from perfkit.analysis.words import listed, percent
 from perfkit.profile_names import ALLOCATION, COPY, WAIT, effect_of_call
@@ -50,11 +50,11 @@ def _idle(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
     account = case.report.accounting
     if account is None:
         return
-    gaps = _without_held(case, [gap for gap in account.gaps if gap.cause in _HOST])
+    gaps = _without_host_blocked(case, [gap for gap in account.gaps if gap.cause in _HOST])
     if case.about.replays and account.timed_step_ns is not None:
         yield _replayed(rule, case, account.timed_step_ns, account.timed_step_ns - account.kernel_ns)
     elif gaps := (yield from _long(rule, case, account, gaps)):
-        saving, of = most_of(account, gaps, case.report.device, _held(case))
+        saving, of = most_of(account, gaps, case.report.device, _host_blocked(case))
         lack = f"No kernel runs while the host is not ready with the next launch: {causes_of(gaps)}."
         delay = case.facts.get("launch_delay") or {}
         yield rule.finding(
@@ -84,7 +84,9 @@ def _long(rule: Rule, case: Case, account: Accounting, gaps: list[Gap]) -> Gener
         if gap is None or not first["name"] or case.of_step(took) < _MUCH:
             continue
         part = min(took, gap.time_ns)
-        saving, of = most_of(account, [msgspec.structs.replace(gap, time_ns=part)], case.report.device, _held(case))
+        saving, of = most_of(
+            account, [msgspec.structs.replace(gap, time_ns=part)], case.report.device, _host_blocked(case)
+        )
         yield rule.finding(
             case,
             f"{words}: the host is in {cropped(first['name'])}",
@@ -126,14 +128,14 @@ def _has_graphs(case: Case) -> bool:
     return not calls or any(name.startswith(("cu", "hip")) for name in calls)
 
 
-def _held(case: Case) -> float:
+def _host_blocked(case: Case) -> float:
     """Return the time of single slow operators in the gaps, of which `rules.host_blocked` speaks, ns a step."""
-    return sum(case.per_step(one["ns"]) for one in held_long(case))
+    return sum(case.per_step(one["ns"]) for one in blocked_long(case))
 
 
-def _without_held(case: Case, gaps: list[Gap]) -> list[Gap]:
+def _without_host_blocked(case: Case, gaps: list[Gap]) -> list[Gap]:
     """The gaps without that."""
-    held, kept = _held(case), []
+    held, kept = _host_blocked(case), []
     for gap in gaps:
         part = min(held, gap.time_ns) if gap.cause in ("dispatch", "driver") else 0.0
         held, left = held - part, 1 - part / gap.time_ns if gap.time_ns else 1.0
@@ -163,7 +165,7 @@ def _initialising(case: Case) -> str:
     if longest is None or longest["ns"] / longest["count"] < _LONG_CALL or longest["ns"] < _MUCH * case.step_ns:
         return ""
     account = case.report.accounting
-    waits = _without_held(case, [gap for gap in account.gaps if gap.cause in _HOST]) if account else []
+    waits = _without_host_blocked(case, [gap for gap in account.gaps if gap.cause in _HOST]) if account else []
     if case.per_step(longest["ns"]) > sum(gap.time_ns for gap in waits):
         return ""  # a part of it is elsewhere: next to kernels, outside of the steps, in another finding
     return (

@@ -10,7 +10,7 @@ from perfkit import units
 from perfkit.analysis.results import Finding
 from perfkit.analysis.roofline.roof import ARITHMETIC
 from perfkit.analysis.rules.base import ON_A_GPU, Case, Rule
-from perfkit.analysis.words import clock_held
+from perfkit.analysis.words import clock_limited
 
 _LOWER = 0.97  # of the highest clock: less is worth a word
 _COOL = "Look at the machine's cooling: fans, airflow, the room. A hot GPU gives another figure at every hour."
@@ -18,7 +18,7 @@ _COOL = "Look at the machine's cooling: fans, airflow, the room. A hot GPU gives
 
 def _low_clock(rule: Rule, case: Case) -> Iterator[Finding]:
     power = case.about.power
-    held = clock_held(power)
+    held = clock_limited(power)
     if not held or power is None or not power.clock_hz or not power.max_clock_hz:
         return
     share = power.clock_hz / power.max_clock_hz

@@ -61,7 +61,7 @@ def left_out(case: Case, more: Reals) -> str:
     )
 
 
-def _unequal(rule: Rule, case: Case) -> Iterator[Finding]:
+def _uneven(rule: Rule, case: Case) -> Iterator[Finding]:
     more = waited(case)
     if more is None:
         return
@@ -133,7 +133,7 @@ RULES = (
             "programs, and profile again.",
         ),
         example="A gradient of 8,192 numbers was added in 1 µs, and once in 6.4 ms.",
-        find=_unequal,
+        find=_uneven,
         rank=1,
     ),
 )

@@ -51,5 +51,5 @@ class Fsdp(Parallel):
 
 
 def _depth(path: str, pattern: str) -> bool:
-    """True where the module is a block itself and not a part of one: * matches dots too."""
+    """Return whether the module is a block itself and not a part of one: * matches dots too."""
     return path.count(".") == pattern.count(".")

@@ -64,7 +64,7 @@ class TracedCallable:
         self._seen_misses = 0
 
     def tracing(self) -> bool:
-        """True where a trace was begun since the last look and not finished."""
+        """Return whether a trace was begun since the last look and not finished."""
         thunder = support.load()
         finished = thunder.compile_stats(self.call).last_traces
         begun = thunder.cache_misses(self.call) != self._seen_misses

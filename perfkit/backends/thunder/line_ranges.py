@@ -114,7 +114,7 @@ def count_marks(trace: Any) -> int:
 
 
 def line_numbers(trace: Any) -> list[int]:
-    """For each symbol of a trace the number, from 1, of its first line in the trace's text; 0 for none.
+    """Return for each symbol of a trace the number, from 1, of its first line in the trace's text; 0 for none.
 
     A line is known by what it assigns to: objects such as a memory format have other names outside their trace.
     """

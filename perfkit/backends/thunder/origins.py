@@ -194,7 +194,7 @@ def _origins(
 
 
 def _unpacks(bound: Any) -> bool:
-    """True where a symbol only hands values over: unpacking, return, del."""
+    """Return whether a symbol only hands values over: unpacking, return, del."""
     return bound.sym.executor is None or bound.sym.executor.name == "python"
 
 

@@ -79,7 +79,7 @@ def _recognise_apply() -> None:
 
 
 def _applies(function: Any) -> bool:
-    """True where `function` is the built-in `apply` of a class of `torch.autograd.Function`."""
+    """Return whether `function` is the built-in `apply` of a class of `torch.autograd.Function`."""
     from torch.autograd import Function
 
     if not isinstance(function, types.BuiltinMethodType) or function.__name__ != "apply":

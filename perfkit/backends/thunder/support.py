@@ -11,10 +11,10 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-from perfkit.backends.eager import NO_TORCH, torch_installed
+from perfkit.backends.eager import NO_TORCH
 from perfkit.backends.thunder import standins
 from perfkit.cache import cache_dir
-from perfkit.errors import Unavailable
+from perfkit.errors import Unavailable, torch_installed
 from perfkit.run_folder import Settings
 from perfkit.workloads.choices import unknown
 

@@ -28,10 +28,10 @@ def _put(files: list[Path], title: str, wanted: Destination) -> None:
 
 def explain_failures(folder: Path) -> None:
     """Say on stderr who held the memory when an allocation failed, where `folder` has snapshots of that moment."""
-    from perfkit.readers.formats import MEMORY, held_in
+    from perfkit.readers.formats import MEMORY, content_of
     from perfkit.readers.formats.snapshot import FORMAT
 
-    files = [file for file in sorted(folder.glob("*")) if file.suffix in FORMAT.endings and held_in(file) == MEMORY]
+    files = [file for file in sorted(folder.glob("*")) if file.suffix in FORMAT.endings and content_of(file) == MEMORY]
     if files:
         try:
             _put(files, "Out of memory", Destination(folder, on_stderr=True))

@@ -7,6 +7,8 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 
+from perfkit.errors import Unavailable, torch_installed
+
 FURTHER = " · "  # in what is being done, between the stage and how far it is: "timing · round 2 of 8"
 
 
@@ -37,11 +39,7 @@ def progress() -> Iterator[Callable[[str, str], None]]:
 
 def need_torch(command: str) -> None:
     """Raise `Unavailable` where PyTorch is not installed, which `command` runs."""
-    from importlib.util import find_spec
-
-    from perfkit.errors import Unavailable
-
-    if find_spec("torch") is None:
+    if not torch_installed():
         raise Unavailable(
             f"PyTorch is not installed, and `{command}` runs it.", "Install it: pip install 'perfkit[run]'."
         )

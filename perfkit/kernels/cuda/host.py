@@ -74,7 +74,7 @@ class HostLaunch:
 
 
 @dataclass(frozen=True)
-class HeldRow:
+class RegisterRow:
     """How a row is held in registers: `packs` accesses by each of `threads` threads, `rows` rows a block."""
 
     threads: int
@@ -140,13 +140,13 @@ class Host:
             width //= 2
         return width
 
-    def row_in_registers(self, columns: int, width: int, block: int, values: int = 32) -> HeldRow | None:
+    def row_in_registers(self, columns: int, width: int, block: int, values: int = 32) -> RegisterRow | None:
         """The fewest threads that hold a row, each at most `values` of it: one warp, with `block // 32` of them in a
         block, or a block of its own. None for a row too long for that."""
         for threads in (32, 64, 128, 256, 512):
             packs = max(1, ceil(columns, threads * width))
             if packs * width <= values:
-                return HeldRow(threads, packs, max(block, 32) // 32 * 32 if threads == 32 else threads)
+                return RegisterRow(threads, packs, max(block, 32) // 32 * 32 if threads == 32 else threads)
         return None
 
     def tile(self, rows: int, columns: int, *read: Argument) -> Tile | None:

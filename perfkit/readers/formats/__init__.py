@@ -92,7 +92,7 @@ def format_of(head: Head) -> Format:
     raise InputError(f"{head.path} is not a profile that perfkit knows.", readable())
 
 
-def held_in(path: Path) -> str:
+def content_of(path: Path) -> str:
     """Return what the file or run folder at `path` holds; kernels where reading it says what is wrong."""
     if path.is_file():
         with suppress(InputError):

@@ -131,7 +131,7 @@ def arguments(inputs: _Inputs) -> Mapping[str, list[Any]]:
     return dict(zip(_FIELDS, (dims, list(map(_type, types)), kept, values), strict=True))
 
 
-def _members(kind: str) -> list[str]:
+def _element_types(kind: str) -> list[str]:
     return kind.removeprefix(_LIST).removesuffix("]").split(",") if kind.startswith(_LIST) else []
 
 
@@ -144,7 +144,7 @@ def _type(kind: str) -> str:
     """The type as the profiler calls it: that of a tensor's numbers, else a word."""
     if kind.startswith(_TENSOR):
         return "" if _UNDEFINED in kind else kind.removeprefix(_TENSOR).removesuffix(")")
-    members = _members(kind)
+    members = _element_types(kind)
     if members:
         return "TensorList" if members[0].startswith(_TENSOR) else "ScalarList" if members[0] in _SCALARS else ""
     return "Scalar" if kind in _SCALARS else ""

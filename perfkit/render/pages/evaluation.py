@@ -31,13 +31,13 @@ def _verdict(found: Evaluation) -> Iterator[str]:
         if backend.reason:
             yield f"{backend.name} has no figure: {clean(backend.reason, 400)}"
         elif backend.loss:
-            yield f"{backend.name}: val loss {backend.loss.mean.value:.6f}" + _beside(backend.loss, first.name)
+            yield f"{backend.name}: val loss {backend.loss.mean.value:.6f}" + _compared(backend.loss, first.name)
         elif backend.accuracy:
             got = backend.accuracy
             yield f"{backend.name}: {got.right}/{got.questions} = {got.share.value:.6f}" + _agrees(got, first.name)
 
 
-def _beside(loss: MeanLoss, first: str) -> str:
+def _compared(loss: MeanLoss, first: str) -> str:
     above = loss.above
     if above is None:
         return "."

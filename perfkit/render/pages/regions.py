@@ -152,7 +152,7 @@ def _warps(records: Records, chosen: np.ndarray, edges: np.ndarray) -> list[floa
 
 
 def _covered(moments: np.ndarray, edges: np.ndarray) -> np.ndarray:
-    """For each edge: the time since those moments that are before it, summed."""
+    """Return for each edge the time since the moments before it, summed."""
     count = np.searchsorted(moments, edges)
     total = np.concatenate([[0.0], np.cumsum(moments)])
     return count * edges - total[count]  # type: ignore[no-any-return]

@@ -64,7 +64,7 @@ def padded(weight: Any) -> int:
 
 
 def pads(bound: Any) -> bool:
-    """True where a symbol of a captured trace is a linear layer whose product is padded."""
+    """Return whether a symbol of a captured trace is a linear layer whose product is padded."""
     linear = bound.sym.id == ltorch.linear.id and len(bound.args) >= 2 and not bound.kwargs
     return linear and _fit(*bound.args) and padded(bound.args[1]) != bound.args[1].shape[0]
 

@@ -100,7 +100,7 @@ def _sums_of(gradient: Any, uses: dict[str, list[Any]]) -> set[int] | None:
 
 
 def _sums(bound: Any, gradient: Any) -> bool:
-    """True where a symbol is the plain sum of `gradient` and another tensor like it."""
+    """Return whether a symbol is the plain sum of `gradient` and another tensor like it."""
     tensors = [a for a in bound.args[:2] if isinstance(a, TensorProxy)]
     if bound.sym.name not in _SUMS or len(tensors) != 2 or bound.kwargs.get("alpha", 1) not in (1, None):
         return False

@@ -67,7 +67,7 @@ def use_catalog(extra_directories: Sequence[str]) -> None:
 
 @functools.cache
 def _exists(kernel: str, device: str, dtype: str) -> bool:
-    """True where a kernel, or both directions of one, are written for a device and a precision."""
+    """Return whether a kernel, or both directions of one, are written for a device and a precision."""
     found = (
         [kernels.find(kernel, _directories)]
         if kernel in META
@@ -77,7 +77,7 @@ def _exists(kernel: str, device: str, dtype: str) -> bool:
 
 
 def fits(kernel: str, *tensors: Any) -> bool:
-    """True where all `tensors` are tensors of one precision and device that the kernel exists for."""
+    """Return whether all `tensors` are tensors of one precision and device that the kernel exists for."""
     if not all(isinstance(t, TensorProxy) for t in tensors):
         return False
     first = tensors[0]

@@ -28,7 +28,7 @@ def like(x: Any, shape: tuple[int, ...] | None = None, dtype: Any = None) -> Ten
 
 
 def detached(x: TensorProxy) -> bool:
-    """True where a value of a captured trace was made under torch.no_grad: no gradient goes through it."""
+    """Return whether a value of a captured trace was made under torch.no_grad: no gradient goes through it."""
     return ProxyTag.DETACHED_AUTOGRAD_GRAPH in x.tags  # type: ignore[attr-defined]  # an enumeration mypy does not see
 
 

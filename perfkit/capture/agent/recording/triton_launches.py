@@ -57,7 +57,7 @@ class TritonLaunches:
         self._kinds[id(kernel), size, repr(known)] = (kernel, known, size)
 
     def costs(self) -> list[list[Any]]:
-        """For each kind of launch what `own_costs.recorded` gives for a registered kernel."""
+        """Return for each kind of launch what `own_costs.recorded` gives for a registered kernel."""
         if not self._kinds:
             return []
         from perfkit.cost.ttir import UnknownWork, ttir_cost

@@ -31,10 +31,10 @@ _CHECKS: dict[str, tuple[str, Callable[[Evidence], CheckOutcome]]] = {
 
 def run(evidence: Evidence) -> list[tuple[TraceCheck, str]]:
     """Every check, always in the same order, with what to do where it fails."""
-    return [(_told(name, says, found := check(evidence)), found.hint) for name, (says, check) in _CHECKS.items()]
+    return [(_trace_check(name, says, found := check(evidence)), found.hint) for name, (says, check) in _CHECKS.items()]
 
 
-def _told(name: str, says: str, found: CheckOutcome) -> TraceCheck:
+def _trace_check(name: str, says: str, found: CheckOutcome) -> TraceCheck:
     return TraceCheck(
         name=name,
         says=says,
