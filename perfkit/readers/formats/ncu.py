@@ -35,7 +35,7 @@ FORMAT = Format(
     "reports and printed pages of Nsight Compute",
     knows,
     read,
-    endings=(".ncu-rep", ".details.csv", ".raw.csv"),
+    endings=(".ncu-rep", ".ncu-repz", ".details.csv", ".raw.csv"),
     title="Nsight Compute report",
     unit=PROFILE,
 )
