@@ -15,10 +15,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from perfkit.numbers import first_rows, numbered
+
 if TYPE_CHECKING:
     import pandas as pd
 
 Integers = npt.NDArray[Any]
+Reals = npt.NDArray[np.float64]
 Booleans = npt.NDArray[np.bool_]
 
 
@@ -224,7 +227,8 @@ class Whole(Column):
 
     def factorize(self) -> tuple[Integers, list[int]]:
         """Return for each row the place of its number among the distinct ones, in the order of their first row."""
-        used, first, code = np.unique(self.values[self.known], return_index=True, return_inverse=True)
+        used, code = numbered(self.values[self.known])
+        first = first_rows(code, len(used))
         order = np.argsort(first, kind="stable")
         rank = np.empty(len(order), np.int64)
         rank[order] = np.arange(len(order))
@@ -373,3 +377,16 @@ def absent(kind: type, rows: int) -> Any:
     if kind is Whole:
         return Whole(nothing, np.broadcast_to(np.False_, rows))
     return Coded([], np.broadcast_to(np.int32(-1), rows))
+
+
+def integers(values: Any, known: Booleans | None = None) -> Whole:
+    """Whole numbers of a column; absent where negative, or where not `known`."""
+    if isinstance(values, Whole):
+        return values
+    values = np.asarray(values).astype(np.int64)
+    return Whole(values, values >= 0 if known is None else known)
+
+
+def same(word: str, rows: int) -> Coded:
+    """A column with the same word in all rows."""
+    return Coded([word], np.broadcast_to(np.int32(0), rows))

@@ -51,13 +51,13 @@ FAULTS = (
         "tests/render/test_efficiencies.py",
     ),
     Fault(
-        "readers", "a gap counts twice", "perfkit/readers/intervals.py",
+        "readers", "a gap counts twice", "perfkit/intervals.py",
         "    return start[real], end_[real], began[real]",
         "    return tuple(np.repeat(column[real], 2) for column in (start, end_, began))",
         "tests/readers/test_kineto_idle.py",
     ),
     Fault(
-        "readers", "what runs at the start of a step counts to the step before", "perfkit/readers/intervals.py",
+        "readers", "what runs at the start of a step counts to the step before", "perfkit/intervals.py",
         'index = np.searchsorted(self.start, moments, side="right") - 1\n        inside',
         'index = np.searchsorted(self.start, moments, side="left") - 1\n        inside',
         "tests/readers/test_kineto.py",

@@ -77,8 +77,8 @@ def repeated(trace: Path, folder: Path, events: int) -> Path:
 
 
 def _later(body: str, copy: int, span: float) -> str:
-    """The events `copy` spans later, with correlation ids of their own."""
-    moved = re.sub(r'"ts": ([\d.]+)', lambda m: f'"ts": {float(m[1]) + copy * span:.3f}', body)
+    """The events `copy` spans later, with correlation ids of their own; whole µs stay whole as text too."""
+    moved = re.sub(r'"ts": ([\d.]+)', lambda m: f'"ts": {float(m[1]) + copy * span:.{3 if "." in m[1] else 0}f}', body)
     return re.sub(r'"correlation": (\d+)', lambda m: f'"correlation": {int(m[1]) + copy * 10_000_000}', moved)
 
 

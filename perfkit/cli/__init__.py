@@ -27,7 +27,7 @@ COMMANDS = (
 _ELSEWHERE = {"list": ("listing", "list_"), "try": ("trying", "try_"), "eval": ("evaluate", "eval_")}
 _SETTINGS = {name: {"allow_interspersed_args": False} for name in ("capture", "try")}
 _HELP = "Where a PyTorch step spends its time, how far each part is from what this machine can do, and what helps."
-_OBJECTS = 50_000  # more of them at once before cycles are looked for: imports make many objects, and keep them
+_OBJECTS = 200_000  # more of them at once before cycles are looked for: imports make many objects, and keep them
 
 
 def _version(wanted: bool) -> None:
@@ -67,7 +67,9 @@ def application(first: str = "") -> typer.Typer:
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit with its code; a person's mistake is a sentence on stderr, never a traceback."""
     gc.set_threshold(max(_OBJECTS, gc.get_threshold()[0]))
-    sys.exit(_run(arguments))
+    code = _run(arguments)
+    gc.freeze()  # Python ends without searching for cycles, which takes longer than a small trace takes to read
+    sys.exit(code)
 
 
 def _run(arguments: list[str] | None) -> int:

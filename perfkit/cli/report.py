@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -52,30 +53,39 @@ def report(
     training logs of llm.c (main.log), whose losses and evaluations it plots, and memory snapshots of PyTorch (.pickle),
     of which it says who holds the memory.
     """
-    from perfkit.cli.parts import styles
     from perfkit.render.output import chosen
 
     answer = json_of(as_json, brief, select)
     wanted = Destination(out, chosen(formats), answer, limit)
     _check_annotate(annotate, paths, style)
-    write = styles.choose(style, layers, pass_names, as_json)
     _check_counters(counters, paths, style)
-    _check_costs(costs, paths)
-    options.use_costs(costs)
-    if write:
-        styles.report(paths, out, write, ".json" if as_json else ".txt")
-        return 0
-    from perfkit.readers import archives
+    if costs:
+        _check_costs(costs, paths)
+        options.use_costs(costs)
+    if style != "perfkit" or layers is not None or pass_names:
+        from perfkit.cli.parts import styles
 
-    with archives.unpacked(paths) as files:
+        styles.report(paths, out, styles.choose(style, layers, pass_names, as_json), ".json" if as_json else ".txt")
+        return 0
+    with _unpacked(paths) as files:
         files, joined = _opened(files)
         return int(_all(files, wanted, annotate, counters, joined))
+
+
+def _unpacked(paths: list[Path]) -> AbstractContextManager[list[Path]]:
+    """The paths with what is in archives in their place, for as long as it is read."""
+    from perfkit.readers.sniff import begins_as_archive
+
+    if not any(map(begins_as_archive, paths)):
+        return nullcontext(paths)
+    from perfkit.readers import archives
+
+    return archives.unpacked(paths)
 
 
 def _opened(paths: list[Path]) -> tuple[list[Path], dict[Path, Path]]:
     """The paths with what is in folders other than runs in their place, which is said on stderr; and for a trace the
     report of ncu in its folder."""
-    from perfkit.readers import folder
     from perfkit.run_folder import is_run_folder
 
     files, joined = list[Path](), dict[Path, Path]()
@@ -83,6 +93,8 @@ def _opened(paths: list[Path]) -> tuple[list[Path], dict[Path, Path]]:
         if not path.is_dir() or is_run_folder(path):
             files.append(path)
             continue
+        from perfkit.readers import folder
+
         found = folder.contents_of(path)
         print("\n".join([f"{path}:", *(f"  {line}" for line in found.lines())]), file=sys.stderr)
         files += found.read
@@ -156,12 +168,12 @@ def _check_annotate(annotate: bool, paths: list[Path], style: str) -> None:
         raise UsageError("--annotate lists the programs of a run.", "Give the folder that `perfkit run` printed.")
 
 
-def _check_costs(costs: Path | None, paths: list[Path]) -> None:
+def _check_costs(costs: Path, paths: list[Path]) -> None:
     """Raise `UsageError` where --costs cannot be meant: the work in a run was counted when it was recorded."""
     from perfkit.errors import UsageError
     from perfkit.run_folder import is_run_folder
 
-    runs = [path for path in paths if is_run_folder(path)] if costs else []
+    runs = [path for path in paths if is_run_folder(path)]
     if runs:
         raise UsageError(
             f"--costs is for traces, and the work in {runs[0]} was counted when it was recorded.",

@@ -19,14 +19,13 @@ from typing import IO
 
 from perfkit.errors import InputError
 from perfkit.readers.formats import format_of, readable
-from perfkit.readers.sniff import head_of
+from perfkit.readers.sniff import begins_as_archive, head_of
 from perfkit.run_folder import is_run_folder
 
 MOST_FILES = 10_000
 _MOST_SHRUNK, _UNSUSPICIOUS = 1000, 1 << 26  # bytes unpacked for each of the archive's, and how many any may hold
 _PART = 1 << 20
 _NAMED = 3  # files of an archive that a sentence names
-_ZIP = (b"PK\x03\x04", b"PK\x05\x06")
 _FOREIGN = ("/data.pkl", "/version", ".npy")  # of archives that hold a model or arrays: no profiles
 _DAMAGE = (
     OSError, EOFError, ValueError, struct.error, zlib.error, lzma.LZMAError, zipfile.BadZipFile, tarfile.TarError,
@@ -47,16 +46,11 @@ def unpacked(paths: Sequence[Path]) -> Iterator[list[Path]]:
 
 def is_archive(path: Path) -> bool:
     """Return whether the file at `path` is an archive that may hold profiles."""
-    if not path.is_file():
-        return False
-    with suppress(InputError):
-        text = head_of(path).text
-        return (text.startswith(_ZIP) and not _holds_a_model(path)) or text[257:262] == b"ustar"
-    return False
+    return begins_as_archive(path) and not _holds_a_model(path)
 
 
 def _holds_a_model(path: Path) -> bool:
-    """Return whether `torch.save` or NumPy wrote a zip archive; False for a damaged one."""
+    """Return whether `torch.save` or NumPy wrote a zip archive; False for a damaged one and a tar."""
     with suppress(*_DAMAGE), zipfile.ZipFile(path) as archive:
         return any(name.endswith(_FOREIGN) for name in archive.namelist())
     return False

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from perfkit.readers.columns import Booleans, Integers
+from perfkit.columns import Booleans, Integers
+from perfkit.numbers import unique
 from perfkit.table import KernelTable
 
 Reals = npt.NDArray[np.float64]
@@ -131,7 +132,7 @@ def _of_rows(
     """The counters over the time in which some rows ran, all devices taken together."""
     held: dict[str, list[tuple[float, float]]] = {}
     moved, whole, covered_ns = 0.0, 0.0, 0.0
-    for device in np.unique(rows.device[mine]).tolist():
+    for device in unique(rows.device[mine]).tolist():
         start, end = _union(rows.start[mine & (rows.device == device)], rows.end[mine & (rows.device == device)])
         whole += float((end - start).sum())
         of_device = {track.measure: _held(track, start, end) for track in tracks if track.device in (device, -1)}

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from perfkit.columns import Coded, integers
 from perfkit.cost import NOT_RECORDED, CostModel
+from perfkit.numbers import first_rows, numbered
 from perfkit.profile_names import OPTIMIZER, ROOT, ZERO_GRAD
-from perfkit.readers.columns import Coded, integers
 from perfkit.readers.kernel_names import short_name
 from perfkit.run_folder import DeclaredKernel
 from perfkit.table import CATEGORY, COLUMNS, TEXT
@@ -53,13 +54,14 @@ def finish(
 def _families(names: Coded, operators: Coded, declared: Mapping[str, DeclaredKernel], costs: CostModel) -> Coded:
     """The family of each row, by its name and the operator that it is a kernel of."""
     known = {name: kernel.family for name, kernel in declared.items()}
-    pairs, rows = np.unique(np.stack([names.code, operators.code]), axis=1, return_inverse=True)
+    each = len(operators.words) + 1
+    pairs, rows = numbered((names.code.astype(np.int64) + 1) * each + operators.code + 1)
     found = []
-    for at, of in pairs.T.tolist():
+    for at, of in zip((pairs // each - 1).tolist(), (pairs % each - 1).tolist(), strict=True):
         name = names.words[at] if at >= 0 else ""
         found.append(known.get(name) or costs.family_of_kernel(name, operators.words[of] if of >= 0 else None))
     families = Coded.of(found)
-    return Coded(families.words, families.code[rows.ravel()])
+    return Coded(families.words, families.code[rows])
 
 
 def _plain(values: Any) -> Any:
@@ -81,7 +83,8 @@ def uncosted(columns: Mapping[str, Any], total_ns: float | None = None) -> list[
         return []
     names = Coded.of(columns["name"])
     code = names.code[unknown]
-    used, first = np.unique(code, return_index=True)
+    used, place = numbered(code)
+    first = first_rows(place, len(used))
     of_name = np.bincount(code, weights=time[unknown], minlength=len(names.words))
     total = {names.words[c]: float(of_name[c]) for c in used[np.argsort(first)].tolist()}
     largest = sorted(total, key=lambda n: -total[n])

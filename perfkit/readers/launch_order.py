@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from perfkit.readers.columns import Booleans, Integers
+from perfkit.columns import Booleans, Integers
+from perfkit.numbers import unique
 
 
 def launch_order(launched: Integers, known: Booleans, queue: Integers) -> Integers:
@@ -16,7 +17,7 @@ def launch_order(launched: Integers, known: Booleans, queue: Integers) -> Intege
     """
     rows = np.arange(len(launched))
     before = np.where(known, rows, -1)
-    for stream in np.unique(queue[~known]).tolist():
+    for stream in unique(queue[~known]).tolist():
         own = np.flatnonzero(queue == stream)
         before[own] = np.maximum.accumulate(before[own])
     when = np.where(before >= 0, launched[np.maximum(before, 0)], np.iinfo(np.int64).min)

@@ -9,7 +9,7 @@ import re
 import tempfile
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -18,6 +18,7 @@ from perfkit.errors import InputError
 
 SIZE = 1 << 20  # bytes of the head, packed and unpacked: a program may print much before the CSV of ncu
 ZSTD = b"\x28\xb5\x2f\xfd"
+_ZIP, _TAR = (b"PK\x03\x04", b"PK\x05\x06"), b"ustar"
 _MOST_SHRUNK, _UNSUSPICIOUS = 1000, 1 << 26
 _SHAPED = 1 << 16  # bytes of JSON whose keys are looked at
 _TOKEN = re.compile(rb'"((?:[^"\\]|\\.)*)"[ \t\r\n]*(:)?|([{\[])|([}\]])', re.DOTALL)
@@ -77,6 +78,16 @@ def head_of(path: Path) -> Head:
     except OSError:  # opening it says why
         return _head_of.__wrapped__(path, 0, 0)
     return _head_of(path, status.st_mtime_ns, status.st_size)
+
+
+def begins_as_archive(path: Path) -> bool:
+    """Return whether the file at `path` begins as a zip or tar archive, packed or not."""
+    if not path.is_file():
+        return False
+    with suppress(InputError):
+        text = head_of(path).text
+        return text.startswith(_ZIP) or text[257 : 257 + len(_TAR)] == _TAR
+    return False
 
 
 @lru_cache(maxsize=2)

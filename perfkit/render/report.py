@@ -7,20 +7,23 @@ Terminal, Markdown, notebook and HTML show it from there.
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from perfkit.analysis.results import BackendReport, Report
-from perfkit.render import sentences, tables
+from perfkit.render import sections, sentences, tables
 from perfkit.render.cells import Table
 from perfkit.render.page import SCREEN, SUMMARY, WHOLE, Item, Page, Part, Section
-from perfkit.render.sections import Make, found_after
 from perfkit.render.tables import step
 
 ROWS = 8  # of a table in the short form, which is about two screens
 FINDINGS = 5  # of one backend in the short form
 FEW = 3  # findings of each of several backends in the short form
 _DEPTH = 2  # levels of the module tree where not all is shown
+
+Make = Callable[["About"], Iterator[Section]]
 
 
 @dataclass(frozen=True)
@@ -79,9 +82,19 @@ def _of_run(report: Report, captured: list[BackendReport]) -> list[Section]:
     return list(run.sections(report, captured))
 
 
+def _found_after(backend: BackendReport) -> dict[str, list[Make]]:
+    """The functions of `render/sections/` that have something to show of `backend`, by the section that they follow."""
+    by_name: dict[str, list[Make]] = {}
+    for name in sorted(module.name for module in pkgutil.iter_modules(sections.__path__)):
+        if getattr(backend, name, True):
+            module = importlib.import_module(f"{sections.__name__}.{name}")
+            by_name.setdefault(module.AFTER, []).append(module.sections)
+    return by_name
+
+
 def _of_backend(backend: BackendReport) -> Iterator[Make]:
     """`OF_BACKEND` with the modules of `render/sections/` that have something to show where they belong."""
-    found = found_after(backend)
+    found = _found_after(backend)
     for section in OF_BACKEND:
         yield section
         yield from found.get(section.__name__.removeprefix("_"), ())

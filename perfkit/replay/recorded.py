@@ -19,8 +19,8 @@ from perfkit import readers
 from perfkit.analysis.report import aggregate
 from perfkit.analysis.report.rows import in_steps, rows_of
 from perfkit.analysis.results import Group
+from perfkit.columns import Booleans, Integers
 from perfkit.errors import InputError, UsageError
-from perfkit.readers.columns import Booleans, Integers
 from perfkit.readers.kineto.attribution.columns import Placed, place
 from perfkit.readers.kineto.decode.builder import decoded
 from perfkit.readers.kineto.decode.events import OPERATOR, HostEvents, Key

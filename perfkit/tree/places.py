@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from perfkit.columns import Coded, Frame, Real, Whole, plain, real
+from perfkit.numbers import first_rows, numbered
 from perfkit.tree import shares
 from perfkit.tree.names import parts
 
@@ -124,9 +125,9 @@ def distinct(frame: pd.DataFrame, columns: Sequence[str]) -> tuple[pd.DataFrame,
     code = np.zeros(len(frame), np.int64)
     for name in columns:
         own, words = frame[name].factorize()
-        _, code = np.unique(code * (len(words) + 1) + own + 1, return_inverse=True)
-    _, first, kind = np.unique(code, return_index=True, return_inverse=True)
-    return frame[list(columns)].iloc[first], kind.reshape(-1), first
+        used, code = numbered(code * (len(words) + 1) + own + 1)
+    first = first_rows(code, len(used))
+    return frame[list(columns)].iloc[first], code, first
 
 
 def _expanded(counts: Integers, kind: Integers) -> tuple[Integers, Integers]:

@@ -11,7 +11,8 @@ from perfkit import table
 from perfkit.analysis.report.accounting import incomparable
 from perfkit.analysis.report.analyse import analyse, analyse_table
 from perfkit.analysis.results import BackendReport, Finding
-from perfkit.analysis.rules import Case, Circumstances, answers, copies, idle
+from perfkit.analysis.rules import Case, Circumstances, copies, idle
+from perfkit.analysis.rules.base import WORTH
 from perfkit.analysis.step_results import COLLECTIVE, Exposed
 from tests.support.analysis import profiles
 from tests.support.analysis.examples import backend, run
@@ -188,7 +189,7 @@ def test_the_largest_saving_stands_first_and_each_has_a_number() -> None:
     for report in (*map(profiles.ncu, ("full.ncu-rep", "basic.ncu-rep", "metrics.ncu-rep")), profiles.kineto("eager")):
         savings = [f.saving_ns for f in profiles.backend(report).findings]
         assert savings == sorted(savings, reverse=True) and all(s > 0 for s in savings)
-        assert all(f.title and f.evidence and f.remedy and f.share >= answers.WORTH
+        assert all(f.title and f.evidence and f.remedy and f.share >= WORTH
                    for f in profiles.backend(report).findings)  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from perfkit.analysis.report import ranges
+from perfkit.analysis.report import accounting
 from perfkit.analysis.report.analyse import analyse_any
 from perfkit.analysis.step_results import RangeTime, Transfer, Wait
 from perfkit.readers import read
@@ -29,14 +29,14 @@ FACTS = {
 
 
 def test_shares_and_rates_are_ratios_of_sums() -> None:
-    assert ranges.ranges(FACTS) == [RangeTime("a", 2, 50, 3, 100, 0.25)]
+    assert accounting.ranges(FACTS) == [RangeTime("a", 2, 50, 3, 100, 0.25)]
     copies = [Transfer("Memcpy HtoD", 2, 1000, 4000, pytest.approx(4e9)), Transfer("Memcpy DtoH", 1, 10, None, None)]
-    assert ranges.transfers(FACTS) == copies
-    assert ranges.waits(FACTS) == [Wait("cudaStreamSynchronize", 4, 380)]
+    assert accounting.transfers(FACTS) == copies
+    assert accounting.waits(FACTS) == [Wait("cudaStreamSynchronize", 4, 380)]
 
 
 def test_a_table_without_such_facts_has_none() -> None:
-    assert (ranges.ranges({}), ranges.transfers({}), ranges.waits({})) == ([], [], [])
+    assert (accounting.ranges({}), accounting.transfers({}), accounting.waits({})) == ([], [], [])
 
 
 def test_the_report_of_a_capture_shows_them(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from perfkit.analysis.results import Group
 from perfkit.analysis.roofline.counters import Counters
-from perfkit.analysis.rules.answers import reasons
+from perfkit.analysis.rules import reasons
 from tests.support.analysis import profiles
 
 # Faults planted in tests/fixtures/ncu/kernels.py. `busy` and `stall` say what a kernel uses or waits for: no trouble.

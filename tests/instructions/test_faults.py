@@ -8,7 +8,7 @@ import pytest
 
 from perfkit.analysis.results import Group, Reason
 from perfkit.analysis.roofline.counters import Counters
-from perfkit.analysis.rules.answers import reasons
+from perfkit.analysis.rules import reasons
 from perfkit.instructions import faults
 from perfkit.instructions.products import products
 from perfkit.instructions.results import Instruction, KernelCode

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from perfkit.capture.agent.order import Order
+from perfkit.columns import Coded
 from perfkit.inductor.sources import source_of
-from perfkit.readers.columns import Coded
 from perfkit.readers.kineto.lines.compiled import frames_of_rows
 from perfkit.readers.kineto.lines.stacks import SourceFrame
 from perfkit.readers.kineto.trace import read_trace

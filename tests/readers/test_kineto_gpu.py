@@ -13,8 +13,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from perfkit.columns import Coded
 from perfkit.cost import Call, TensorSpec
-from perfkit.readers.columns import Coded
 from perfkit.readers.finish import _split_forward
 from perfkit.readers.kineto.measure.calls import triton_cost
 from perfkit.readers.kineto.trace import read_trace

@@ -1,4 +1,5 @@
-"""The parts of the profiled step: kernels + gaps = the step, next to the same step without a profiler."""
+"""The parts of the profiled step: kernels + gaps = the step, next to the same step without a profiler. And what a
+trace's reader counts besides the rows: annotation ranges, copies, and waits for the GPU."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from statistics import fmean, median, quantiles
 from typing import Any
 
 from perfkit import units
-from perfkit.analysis.step_results import Accounting, Gap
+from perfkit.analysis.step_results import Accounting, Gap, RangeTime, Transfer, Wait
 
 OTHER = "other"
 LISTS = "lists"
@@ -167,3 +168,34 @@ def _text(cause: str, facts: Mapping[str, Any]) -> str:
         steps = max(len(facts.get("step_ns", [])), 1)
         return f"estimated: {estimate['events'] / steps:,.0f} events a step at {estimate['event_cost_ns']:,.0f} ns each"
     return _TEXTS.get(cause, "")
+
+
+_MOST = 200  # ranges in a report; the table's facts hold more
+
+
+def ranges(facts: Mapping[str, Any]) -> list[RangeTime]:
+    """The ranges that launched kernels, most kernel time first. Totals of the capture, not of a step.
+
+    Readers count the kernels of ranges, and no copies and fills, inside of steps and outside: shares are of the same.
+    """
+    total = sum(d["kernel_ns"] for d in facts.get("devices", []))
+    return [
+        RangeTime(r["name"], r["count"], r["host_ns"], r["kernels"], r["kernel_ns"], r["kernel_ns"] / total)
+        for r in facts.get("ranges", [])[:_MOST]
+        if r["kernels"] and total
+    ]
+
+
+def transfers(facts: Mapping[str, Any]) -> list[Transfer]:
+    """Copies by direction and kind of memory, the longest first; the rate is the ratio of the sums."""
+    return [
+        Transfer(
+            c["name"], c["count"], c["ns"], c["bytes"], c["bytes"] / c["ns"] * 1e9 if c["bytes"] and c["ns"] else None
+        )
+        for c in facts.get("copies", [])
+    ]
+
+
+def waits(facts: Mapping[str, Any]) -> list[Wait]:
+    """The host's waits for the GPU by call, the longest first."""
+    return [Wait(w["kind"], w["count"], w["ns"]) for w in facts.get("synchronisation", [])]

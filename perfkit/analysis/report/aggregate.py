@@ -18,6 +18,7 @@ from perfkit.analysis.results import Excluded, Group
 from perfkit.analysis.roofline.excluded import EXCLUDED
 from perfkit.analysis.roofline.roof import BOUNDS, DATASHEET, Booleans, Integers, Judged, Reals
 from perfkit.columns import Coded, factorize
+from perfkit.numbers import first_rows, numbered
 from perfkit.profile_names import PASSES
 from perfkit.tree.nodes import NO_OPERATOR
 from perfkit.tree.places import NOT_PLACED, Places
@@ -51,7 +52,7 @@ class LabelledRows:
     shapes: Coded | list[str]
     excluded: dict[str, Booleans] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def total_ns(self) -> float:
         """Kernel time of all steps."""
         return float(self.judged.time.sum())
@@ -253,7 +254,8 @@ def _groups(rows: LabelledRows, matrix: Reals, labels: Sequence[str]) -> list[Gr
 def by_kind_of_call(rows: LabelledRows) -> tuple[list[Group], Integers]:
     """One group a kernel name and shapes, largest time first, and for each row the index of its group."""
     name, shape = factorize(rows.names)[0], factorize(rows.shapes)[0]
-    _, first, codes = np.unique(name * (len(rows.names) + 1) + shape, return_index=True, return_inverse=True)
+    used, codes = numbered(name * (len(rows.names) + 1) + shape)
+    first = first_rows(codes, len(used))
     matrix = sums(rows, codes, len(first))
     order = np.argsort(-matrix[:, _AT["time"]], kind="stable")
     rank = np.empty(len(order), np.int64)

@@ -10,20 +10,19 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
-from perfkit.analysis import exposed, source, source_lines
-from perfkit.analysis.report import aggregate, generation, points, ranges, speed
-from perfkit.analysis.report.accounting import accounting, incomparable
+from perfkit.analysis import exposed, source
+from perfkit.analysis.report import aggregate, generation, points, speed
+from perfkit.analysis.report.accounting import accounting, incomparable, ranges, transfers, waits
 from perfkit.analysis.report.coverage import coverage
-from perfkit.analysis.report.modules import module_tree
-from perfkit.analysis.report.rows import counted, marked_for, rows_of
-from perfkit.analysis.report.serving import serving
+from perfkit.analysis.report.rows import counted, marked_for, module_tree, rows_of
 from perfkit.analysis.results import Advice, BackendReport, Group, Interval, Missing
 from perfkit.analysis.roofline.excluded import ON_GPU
 from perfkit.analysis.roofline.roof import ARITHMETIC, TOLERANCE, Booleans, Integers
-from perfkit.analysis.rules import Case, Circumstances, answers
+from perfkit.analysis.rules import Case, Circumstances, of_case, reasons
 from perfkit.analysis.source import NCU
 from perfkit.analysis.step_results import Accounting, CounterUse
 from perfkit.analysis.words import clock_limited
+from perfkit.engines import iteration_of
 from perfkit.hardware.ceilings import Ceilings
 from perfkit.instructions.results import CODE
 from perfkit.run_folder import ANNOTATED_PAGE, BackendRun, Manifest, TraceCheck
@@ -124,15 +123,17 @@ def profiled(
         accounting=account,
         warnings=[*report.warnings, *_incomparable(table, report, beside_ns or ()), *_slowed(account, device)],
         missing=missing(table),
-        ranges=ranges.ranges(table.facts),
-        transfers=ranges.transfers(table.facts),
-        waits=ranges.waits(table.facts),
-        lines=source_lines.table(table.facts, len(table.facts.get("step_ns") or []) or 1),
+        ranges=ranges(table.facts),
+        transfers=transfers(table.facts),
+        waits=waits(table.facts),
         counters=msgspec.convert(table.facts.get("counter_tracks") or [], list[CounterUse]),
     )
     _of_few(report, table)
     frame = counted(table)
-    report = msgspec.structs.replace(report, serving=serving(table.facts, frame, ceilings))
+    if any(map(iteration_of, table.facts.get("step_names") or [])):
+        from perfkit.analysis.report.serving import serving
+
+        report.serving = serving(table.facts, frame, ceilings)
     if not len(frame):
         return report, None
     rows = rows_of(frame, ceilings, table, marked)
@@ -148,7 +149,7 @@ def profiled(
     if report.status != "ok" or about is None:
         return report, None
     case = Case(report, frame, rows.judged, table.facts, ceilings, rows.steps, about)
-    found, unjudged = answers.of_case(case)
+    found, unjudged = of_case(case)
     report = msgspec.structs.replace(report, findings=found, unjudged=unjudged)
     if report.kind == source.RUN:
         from perfkit.analysis.fusion import predict
@@ -159,6 +160,10 @@ def profiled(
 
 def _of_few(report: BackendReport, table: KernelTable) -> None:
     """Add to `report` what few profiles hold; what makes it is imported only then."""
+    if table.facts.get("lines"):
+        from perfkit.analysis import source_lines
+
+        report.lines = source_lines.table(table.facts, len(table.facts.get("step_ns") or []) or 1)
     if table.facts.get("loading"):
         from perfkit.analysis.loading import loadings
 
@@ -218,7 +223,7 @@ def _counted(frame: pd.DataFrame, codes: Integers, kernels: list[Group], table: 
 
     facts = counters.of_groups(frame, codes, len(kernels), table.facts, table.recorded.get(CODE) or ())
     for group, own in zip(kernels, facts or (), strict=False):
-        group.reasons = answers.reasons(group, own)
+        group.reasons = reasons(group, own)
     return nvidia.advice(frame, codes, kernels, table.facts)
 
 

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
-import numpy as np
 
 from perfkit.analysis.report.aggregate import LabelledRows
 from perfkit.analysis.results import Group
 from perfkit.analysis.roofline.roof import Integers, rate_of
 from perfkit.analysis.roofline_results import RoofLine, RooflinePoint
+from perfkit.numbers import first_rows
 from perfkit.table import RESOURCES
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def points(rows: LabelledRows, kernels: Sequence[Group], kernel_code: Integers) -> list[RooflinePoint]:
     """One point a kind of kernel call that computes and moves data; `kernel_code` is each row's index in `kernels`."""
-    _, example = np.unique(kernel_code, return_index=True)
+    example = first_rows(kernel_code, len(kernels))
     return [_point(group, int(rows.judged.resource[example[i]])) for i, group in enumerate(kernels) if _drawn(group)]
 
 

@@ -1,4 +1,4 @@
-"""The rows of a kernel table that count, judged by their roofs, with their labels and places."""
+"""The rows of a kernel table that count: judged by their roofs, with labels and places, and as a tree."""
 
 from __future__ import annotations
 
@@ -7,16 +7,22 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from perfkit.analysis.report import aggregate
+from perfkit.analysis.report.aggregate import LabelledRows, group_of
+from perfkit.analysis.results import ModuleNode
 from perfkit.analysis.roofline.excluded import judge_rows
 from perfkit.columns import Coded
 from perfkit.hardware.ceilings import Ceilings
+from perfkit.profile_names import OPTIMIZER
 from perfkit.table import KernelTable
+from perfkit.tree import nodes
 from perfkit.tree.places import places_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from perfkit.readers.run import Run
+
+STEP = "step"  # the root of the tree
 
 
 def ceilings_of(content: dict[str, Any] | None) -> tuple[Ceilings | None, list[str]]:
@@ -88,3 +94,28 @@ def rows_of(
 def _words(column: Any) -> Coded | list[str]:
     """The words of a column without absent ones."""
     return column if isinstance(column, Coded) else list(column.tolist())
+
+
+def module_tree(rows: LabelledRows) -> ModuleNode | None:
+    """The step as a tree of the modules of the rows' places, in the model's order; None without rows.
+
+    Each has what it and all below it take, fused kernels divided among them.
+
+    Where no row has a module of the model it is the root alone, which holds the sums.
+    """
+    places = rows.places
+    seen = places.first[places.lines["kind"].to_numpy(int)]
+    root = nodes.by_module(places.lines, rows.lines, seen)
+    if root is None:
+        return None
+    if {child.key[0] for child in root.children} <= {nodes.NO_MODULE, OPTIMIZER}:
+        root.children = []
+    return _of_node(root, rows)
+
+
+def _of_node(node: nodes.Node, rows: LabelledRows) -> ModuleNode:
+    path, amounts = ".".join(map(str, node.key)), node.amounts[0]
+    assert amounts is not None, "a node without lines"
+    total = group_of(path or STEP, amounts, rows)
+    name = str(node.key[-1]) if node.key else STEP
+    return ModuleNode(name=name, path=path, total=total, children=[_of_node(child, rows) for child in node.children])

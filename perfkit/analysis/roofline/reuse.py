@@ -26,6 +26,7 @@ import numpy.typing as npt
 
 from perfkit.analysis import tensors
 from perfkit.columns import factorize, plain
+from perfkit.numbers import unique
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -76,7 +77,7 @@ def uses(frame: pd.DataFrame, wanted: Booleans) -> Uses:
     found = [Uses(np.zeros(0, np.int64), np.zeros(0), np.zeros(0))]
     order = np.argsort(frame["order"].to_numpy(np.int64), kind="stable")
     device = frame["device"].factorize()[0][order]
-    for rows in [order[device == one] for one in np.unique(device)]:
+    for rows in [order[device == one] for one in unique(device)]:
         one = _of_device(frame.iloc[rows], wanted[rows])
         found.append(Uses(rows[one.row], one.size, one.distance))
     return Uses(*(np.concatenate([getattr(one, name) for one in found]) for name in ("row", "size", "distance")))

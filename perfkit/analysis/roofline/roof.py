@@ -20,6 +20,7 @@ import numpy as np
 from perfkit import units
 from perfkit.analysis.roofline.memory import TOLERANCE, Booleans, Bytes, Integers, Reals, in_caches, memory_roof
 from perfkit.analysis.roofline.reuse import uses
+from perfkit.numbers import median
 from perfkit.table import FLOP_COLUMNS, RESOURCES
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ class StoredCeilings:
         """A name for each of `BOUNDS` with its median over the rows; "" for one that is unknown."""
         known = [column[np.isfinite(column)] for column in self.rates.T]
         return [
-            self._text(resource, float(np.median(rates))) if len(rates) else ""
+            self._text(resource, median(rates)) if len(rates) else ""
             for resource, rates in zip(BOUNDS, known, strict=True)
         ]
 

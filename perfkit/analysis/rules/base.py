@@ -23,6 +23,7 @@ from perfkit.analysis.roofline.roof import Booleans, Integers, Judged, Reals
 from perfkit.analysis.words import percent
 from perfkit.hardware.ceilings import Ceilings
 from perfkit.intervals import Union
+from perfkit.numbers import first_rows, numbered, unique
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -217,7 +218,8 @@ class Case:
         if rows is None:
             return source_lines.by_measure(self.facts, measure)
         codes, lines = self.codes("line")
-        used, first, own = np.unique(codes[rows], return_index=True, return_inverse=True)
+        used, own = numbered(codes[rows])
+        first = first_rows(own, len(used))
         time = np.bincount(own, np.nan_to_num(self.judged.time[rows], posinf=0.0), len(used))
         order = np.argsort(first)
         names = [str(lines[i]) if i >= 0 else "" for i in used[order].tolist()]
@@ -232,7 +234,7 @@ class Case:
         codes, words = self._short_codes
         codes = codes[rows]
         total = np.bincount(codes, np.nan_to_num(self.judged.time[rows]), len(words))
-        used = [(words[i], total[i]) for i in np.unique(codes).tolist()]
+        used = [(words[i], total[i]) for i in unique(codes).tolist()]
         return [str(name) for name, _ in sorted(used, key=lambda one: (-one[1], one[0]))[:most]]
 
 
@@ -271,7 +273,7 @@ class Texts:
 def collected(package: str, kind: type[R]) -> tuple[R, ...]:
     """The rules in the files of a package that have `RULES`, by rank, then in the order of their files."""
     folder = importlib.import_module(package).__path__
-    names = sorted(one.name for one in pkgutil.iter_modules(folder) if one.name != "answers")
+    names = sorted(one.name for one in pkgutil.iter_modules(folder))
     modules = (importlib.import_module(f"{package}.{name}") for name in names)
     rules = [rule for module in modules for rule in getattr(module, "RULES", ()) if isinstance(rule, kind)]
     return tuple(sorted(rules, key=lambda rule: rule.rank))

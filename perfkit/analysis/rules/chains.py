@@ -63,11 +63,12 @@ def chains(case: Case, work: Booleans) -> list[Chain]:
     linked = (np.diff(place) == 1) & _together(case, first, second) & _reads(case, first, second)
     group = np.concatenate([[0], np.cumsum(~linked)])
     sums = [np.bincount(group[:-1], np.where(linked, a, 0.0), group[-1] + 1) for a in _spared(case, first, second)]
-    begin, size = np.unique(group, return_index=True, return_counts=True)[1:]
+    size = np.bincount(group)
+    long = np.flatnonzero(size > 1)
+    begin, spared, numbers = np.cumsum(size) - size, np.stack(sums, axis=1), rows.tolist()
     return [
-        Chain(tuple(rows[b : b + n].tolist()), *(float(sums[of][g]) for of in range(4)))
-        for g, (b, n) in enumerate(zip(begin.tolist(), size.tolist(), strict=True))
-        if n > 1
+        Chain(tuple(numbers[b : b + n]), *parts)
+        for b, n, parts in zip(begin[long].tolist(), size[long].tolist(), spared[long].tolist(), strict=True)
     ]
 
 

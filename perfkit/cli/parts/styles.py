@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 STYLES = ("perfkit", "llmc")
 
 
-def choose(style: str, layers: int | None, pass_names: str, as_json: bool) -> Write | None:
-    """Return the function that writes a table (given its title) in `style`; None for perfkit's own report.
+def choose(style: str, layers: int | None, pass_names: str, as_json: bool) -> Write:
+    """Return the function that writes a table (given its title) in a `style` other than perfkit's.
 
     Raises `UsageError` for an unknown style, or for options that belong to another.
     """
@@ -29,9 +29,7 @@ def choose(style: str, layers: int | None, pass_names: str, as_json: bool) -> Wr
         raise UsageError(f"{style} is not a style of the report.", f"Choose from {', '.join(STYLES)}.")
     if style == "llmc":
         return _llmc(layers, pass_names, as_json)
-    if layers is not None or pass_names:
-        raise UsageError("--layers and --pass-names belong to the llm.c style.", "Add --style llmc.")
-    return None
+    raise UsageError("--layers and --pass-names belong to the llm.c style.", "Add --style llmc.")
 
 
 def report(paths: Iterable[Path], out: Path | None, write: Write, extension: str) -> None:

@@ -14,12 +14,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from perfkit.columns import Booleans, Integers
 from perfkit.memory import moments, phases, remedies
 from perfkit.memory.blocks import checkpointing
 from perfkit.memory.kinds import StackFacts, kinds_of
 from perfkit.memory.lifetimes import Allocations, allocated_over_time, allocations, with_earlier
 from perfkit.memory.records import ALLOC, FREE, AllocatorEvents, NamedTensor, SnapshotDevice
 from perfkit.memory.results import DeviceMemory, Moment
+from perfkit.numbers import unique
 from perfkit.profile_names import (
     BACKWARD,
     FORWARD_PARTS,
@@ -31,7 +33,6 @@ from perfkit.profile_names import (
     ROOT,
     ZERO_GRAD,
 )
-from perfkit.readers.columns import Booleans, Integers
 from perfkit.readers.kineto.attribution.columns import Placed
 from perfkit.readers.kineto.decode.events import PYTHON, HostEvents, MemoryEvents
 from perfkit.readers.kineto.decode.read import TraceContent
@@ -181,7 +182,7 @@ def _phase(name: str, module: str) -> int:
 def _around(host: HostEvents, lane: Integers, time: Any) -> Integers:
     """The innermost host event around each moment on its thread, −1 for none."""
     found = np.full(len(time), -1, np.int64)
-    for number in np.unique(lane[lane >= 0]).tolist():
+    for number in unique(lane[lane >= 0]).tolist():
         first, last = np.searchsorted(host.lane, [number, number + 1])
         mine = np.flatnonzero(lane == number)
         at = first + np.searchsorted(host.start[first:last], time[mine], side="right") - 1

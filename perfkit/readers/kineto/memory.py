@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from perfkit.readers.columns import Integers, Reals
+from perfkit.columns import Integers, Reals
 from perfkit.readers.kineto.decode.events import MemoryEvents
 
 POINTS = 4000  # of a series: more than a chart has pixels

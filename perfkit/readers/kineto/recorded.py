@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from perfkit.columns import Integers
 from perfkit.errors import InputError
-from perfkit.readers.columns import Integers
 from perfkit.readers.kineto.attribution.gpu_steps import find_launches
 from perfkit.readers.kineto.decode.events import DeviceEvents, HostEvents
 from perfkit.readers.kineto.decode.read import TraceContent, read_events

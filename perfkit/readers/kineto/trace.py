@@ -7,30 +7,32 @@ fill, placed by the operator that launched it. docs/numbers.md says how self tim
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
 
 from perfkit import table
+from perfkit.columns import Coded, integers
 from perfkit.cost import CostModel, TensorSpec
-from perfkit.readers import counters
-from perfkit.readers.columns import Coded, integers
 from perfkit.readers.finish import finish, hidden, uncosted
-from perfkit.readers.kineto import checks, execution_trace
+from perfkit.readers.kineto import checks
 from perfkit.readers.kineto.attribution.call_sites import PROVENANCE
 from perfkit.readers.kineto.attribution.columns import Placed, place
 from perfkit.readers.kineto.attribution.gpu_steps import Launches
 from perfkit.readers.kineto.decode.read import TraceContent, read_events
 from perfkit.readers.kineto.decode.typed import collector_off
-from perfkit.readers.kineto.lines.find import TraceLines
 from perfkit.readers.kineto.measure.collectives import rank_of
 from perfkit.readers.kineto.measure.measure import MeasuredTrace, TraceContext, measure
 from perfkit.readers.kineto.measure.rows import wanted
 from perfkit.readers.kineto.recorded import RecordedTrace
 from perfkit.run_folder import DeclaredKernel
 from perfkit.tree.shares import CallSite
+
+if TYPE_CHECKING:
+    from perfkit.readers.counters import Track
 
 READER = "kineto"
 _UNNAMED = "unknown"  # PyTorch's word for a name that it does not export
@@ -92,16 +94,19 @@ def read_trace(
         warnings += uncosted({**columns, "name": names, "duration_ns": counted}) + hidden(shapes, counted)
         built = table.build(columns, warnings, {"path": str(path), "reader": READER}, facts)
         built.recorded = recorded
-        counters.add(tracks, built)
+        if tracks:
+            from perfkit.readers import counters
+
+            counters.add(tracks, built)
         return built
 
 
 def _measured(
     path: Path, known: TraceContext, expected: checks.Expected | None, whole: bool, layers: str
-) -> tuple[dict[str, Any], dict[str, Any], list[str], dict[str, RecordedTrace], list[counters.Track]]:
+) -> tuple[dict[str, Any], dict[str, Any], list[str], dict[str, RecordedTrace], list[Track]]:
     """Return columns, facts, warnings, with `whole` what else the trace holds, and counters. Raises
     `UnusableProfile`."""
-    with execution_trace.joined(path) as (text, remark):
+    with _with_arguments(path) as (text, remark):
         events = read_events(text, wanted(known.costs, known.declared))
     placed = place(events.host, events.device)
     found = measure(events, placed, known)
@@ -113,17 +118,35 @@ def _measured(
     checks.refuse(path, checked)
     found.facts["trace_checks"] = msgspec.to_builtins([check for check, _ in checked])
     said = [check.sentence for check, _ in checked if check.sentence]
-    source = TraceLines(events, placed, known.lines)
-    source.add(found.columns, found.facts, found.launched, known.reads, found.sources)
-    said += [source.problem] if source.problem else []
+    if known.lines or events.host.tells_frames:
+        from perfkit.readers.kineto.lines.find import TraceLines
+
+        source = TraceLines(events, placed, known.lines)
+        source.add(found.columns, found.facts, found.launched, known.reads, found.sources)
+        said += [source.problem] if source.problem else []
     said += [remark] if remark else []
     warnings = events.about.warnings() + found.unplaced + _warnings(events, placed, found) + said
     if len(events.memory):
         from perfkit.readers.kineto.holders import holders
 
         found.facts["memory"] = msgspec.to_builtins(holders(events, placed, layers))
-    recorded = {"profile": RecordedTrace.of(events, placed.launch, path)} if whole else {}
-    return found.columns, found.facts, warnings, recorded, events.counters
+    return found.columns, found.facts, warnings, _recorded(events, placed, path) if whole else {}, events.counters
+
+
+def _with_arguments(path: Path) -> AbstractContextManager[tuple[Path, str]]:
+    """The trace with the arguments of an Execution Trace next to it, and a sentence where there is one."""
+    if next(path.parent.glob("*.json"), None) is None:
+        return nullcontext((path, ""))
+    from perfkit.readers.kineto import execution_trace
+
+    return execution_trace.joined(path)
+
+
+def _recorded(events: TraceContent, placed: Placed, path: Path) -> dict[str, RecordedTrace]:
+    """What a page shows of a trace next to its table."""
+    from perfkit.readers.kineto.recorded import RecordedTrace
+
+    return {"profile": RecordedTrace.of(events, placed.launch, path)}
 
 
 def _warnings(events: TraceContent, placed: Placed, measured: MeasuredTrace) -> list[str]:

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 
 from perfkit import table, units
+from perfkit.columns import Whole, integers
 from perfkit.cost import CostModel
 from perfkit.errors import InputError
+from perfkit.intervals import by_cause_alone
 from perfkit.readers import counters
-from perfkit.readers.columns import Whole, integers
 from perfkit.readers.finish import finish
-from perfkit.readers.intervals import by_cause_alone
 from perfkit.readers.launch_order import launch_order
 from perfkit.readers.nsys import metrics as nsys_metrics
 from perfkit.readers.nsys import occupancy as nsys_occupancy

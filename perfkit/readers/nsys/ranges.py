@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from perfkit.intervals import Steps
 from perfkit.profile_names import PASS, PREFIX, STEP, from_trace, module_of, pass_of, step_of
-from perfkit.readers.intervals import Steps
 from perfkit.readers.nsys.activity import CudaCalls, process_of, usable
 from perfkit.readers.nsys.database import ABSENT, Database, Integers
 from perfkit.units import cropped

@@ -19,9 +19,8 @@ import numpy as np
 
 from perfkit.cost.model import ITEM_BYTES
 from perfkit.errors import InputError
-from perfkit.intervals import Union
+from perfkit.intervals import Steps, Union
 from perfkit.readers import collective_names
-from perfkit.readers.intervals import Steps
 from perfkit.readers.nsys.activity import COPY, GRAPH, KERNEL, Activity
 from perfkit.readers.nsys.database import Database, Integers, opened
 

@@ -12,9 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from perfkit.intervals import Union
+from perfkit.intervals import Steps, Union, stretches
 from perfkit.profile_names import CUDA_ALLOCATION, DRIVER, LAUNCH, STREAM_WAIT, SYNC, cause_of_call, effect_of_call
-from perfkit.readers.intervals import Steps, stretches
 from perfkit.readers.nsys.activity import COPY, DIRECTIONS, GRAPH, KERNEL, Activity, CudaCalls, calls_behind, usable
 from perfkit.readers.nsys.database import ABSENT, Database, Integers
 from perfkit.readers.nsys.ranges import StepRanges

@@ -27,8 +27,8 @@ from typing import TypeVar
 
 import numpy as np
 
+from perfkit.columns import Booleans, Coded, Integers
 from perfkit.profile_names import FORWARD_PASSES, ROOT
-from perfkit.readers.columns import Booleans, Coded, Integers
 from perfkit.readers.kineto.attribution.gpu_steps import Launches
 from perfkit.readers.kineto.attribution.graph_runs import GraphRun, calls_among, in_graphs, locate, passes_of
 from perfkit.readers.kineto.attribution.places import EventPlaces
@@ -77,11 +77,8 @@ def find_call_sites(
     return Located(graphs, sites, of_event, work, sources, times, called, replays)
 
 
-def sources_of(located: Located | None, chosen: Integers) -> Coded | None:
-    """The line of the model of each row, by the host event that it is or was launched by (−1: none); None without
-    compiled graphs."""
-    if located is None:
-        return None
+def sources_of(located: Located, chosen: Integers) -> Coded:
+    """The line of the model of each row, by the host event that it is or was launched by (−1: none)."""
     words = Coded.of(list(located.sources))
     return Coded(words.words, np.append(words.code, -1)[_sites_of(located, chosen)].astype(np.int32))
 
@@ -117,17 +114,15 @@ def by_call_sites(
     chosen: Integers,
     module: Coded,
     passes: Coded,
-    located: Located | None,
+    located: Located,
     warnings: list[str],
 ) -> list[Placement]:
     """Return the places that compiled graphs give the rows of the `chosen` host events (−1: none), or all activities,
     and those of the model's own work next to them.
 
-    `module` and `passes` are those of the rows by the events; nothing without graphs. Adds to `warnings` what could not
+    `module` and `passes` are those of the rows by the events. Adds to `warnings` what could not
     be placed.
     """
-    if located is None:
-        return []
     graphs, replays, times = located.graphs, located.replays, located.times
     site = _sites_of(located, chosen)
     if replays is not None and len(replays.graph):

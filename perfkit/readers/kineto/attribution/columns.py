@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from perfkit.columns import Coded, Integers
+from perfkit.intervals import Steps
 from perfkit.profile_names import LINE, NCCL, PREFIX, PROFILER_STEP, ProgramLine, line_of
-from perfkit.readers.columns import Coded, Integers
-from perfkit.readers.intervals import Steps
 from perfkit.readers.kineto.attribution.call_sites import Located, by_call_sites
 from perfkit.readers.kineto.attribution.gpu_steps import GpuSteps, Launches, find_gpu_steps, find_launches
 from perfkit.readers.kineto.attribution.places import EVIDENCE, OPTIMIZER, EventPlaces, places_of
@@ -99,8 +99,9 @@ def _settled(
         Placement(EVENTS, columns),
         *captured,
         *by_lines(host, places, chosen, passes),
-        *by_call_sites(host, places, chosen, columns["module"], passes, located, warnings),
     ]
+    if located is not None:
+        placements += by_call_sites(host, places, chosen, columns["module"], passes, located, warnings)
     return {name: Coded(list(found.words), found.code) for name, found in settled(placements).items()}
 
 

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from perfkit.columns import Booleans, Integers
 from perfkit.engines import iteration_of
-from perfkit.readers.columns import Booleans, Integers
-from perfkit.readers.intervals import Steps
+from perfkit.intervals import Steps
+from perfkit.numbers import median, unique
 from perfkit.readers.kineto.attribution.steps import marked_on_gpu
 from perfkit.readers.kineto.decode.events import KERNEL, OPERATOR, RUNTIME, DeviceEvents, HostEvents
 
@@ -95,7 +96,7 @@ def _spans(device: DeviceEvents, steps: Steps, step: Integers, issued: Integers)
     begin = np.minimum.accumulate(begin[::-1])[::-1]
     other = np.sort(device.start[main & (issued >= 0) & ~mine])
     end = np.append(begin[1:], done[-1])
-    length = np.median(steps.end - steps.start)
+    length = median(steps.end - steps.start)
     pause = _ENGINE_PAUSE if steps.names and iteration_of(steps.names[0]) else _PAUSE
     apart = np.append(steps.start[1:] - steps.end[:-1] > pause * length, True)
     end = np.where(apart, np.minimum(end, done), end)
@@ -140,7 +141,7 @@ def _unlaunched(
         found[numbered] = _between(of_call[following], of_call[following + 1], begun[numbered])
         before[numbered] = following == 0
     stream = queues(device)
-    for value in np.unique(stream[unknown[~numbered]]).tolist():
+    for value in unique(stream[unknown[~numbered]]).tolist():
         own = np.flatnonzero((stream == value) & launched)
         here = np.flatnonzero((stream[unknown] == value) & ~numbered)
         following = np.searchsorted(device.start[own], device.start[unknown[here]])

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from perfkit.columns import Booleans, Integers
+from perfkit.numbers import unique
 from perfkit.profile_names import GRAPH_RUNS, PASS
-from perfkit.readers.columns import Booleans, Integers
 from perfkit.readers.kineto.decode.events import ANNOTATION, OPERATOR, HostEvents
 from perfkit.tree.sequences import MOST_CELLS, align
 from perfkit.tree.shares import CallSite
@@ -73,7 +74,7 @@ def _segments(host: HostEvents, called: Booleans) -> list[tuple[Integers, bool]]
     marked = _runs_of_graphs(host)
     by = host.nearest(marked) if marked.any() else -1 - host.lane
     events = np.flatnonzero(called & (by >= 0)) if marked.any() else np.flatnonzero(called)
-    return [(events[by[events] == key], bool(marked.any())) for key in np.unique(by[events]).tolist()]
+    return [(events[by[events] == key], bool(marked.any())) for key in unique(by[events]).tolist()]
 
 
 def _placed_runs(

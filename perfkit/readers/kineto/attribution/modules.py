@@ -13,8 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from perfkit.columns import Booleans, Integers
+from perfkit.numbers import unique
 from perfkit.profile_names import MODULE, ROOT
-from perfkit.readers.columns import Booleans, Integers
 from perfkit.readers.kineto.decode.events import OPERATOR, PYTHON, HostEvents
 
 _STACK = "nn.Module: "
@@ -112,7 +113,7 @@ def forward_of(events: HostEvents, node: Integers, wrapper: Booleans) -> Integer
     forward[numbered] = _made_by(events, numbered, sequence, wrapper)
     made, by_arrow = _arrows(events, node)
     forward[made] = np.where(forward[made] >= 0, forward[made], by_arrow)
-    for lane in np.unique(events.lane[nodes]):  # accumulation: the node that ran before it on this thread
+    for lane in unique(events.lane[nodes]):  # accumulation: the node that ran before it on this thread
         mine = nodes[events.lane[nodes] == lane]
         known = (sequence[mine] >= 0) | (forward[mine] >= 0)
         before = np.maximum.accumulate(np.where(known, np.arange(len(mine)), -1))
@@ -134,7 +135,7 @@ def _arrows(events: HostEvents, node: Integers) -> tuple[Integers, Integers]:
 def _starting_at(events: HostEvents, lane: Integers, start: Integers) -> Integers:
     """The innermost event of a thread that starts at a moment, or −1."""
     found = np.full(len(start), -1, np.int64)
-    for value in np.unique(lane).tolist():
+    for value in unique(lane).tolist():
         low, high = np.searchsorted(events.lane, [value, value + 1])
         mine = np.flatnonzero(lane == value)
         at = low + np.searchsorted(events.start[low:high], start[mine], side="right") - 1
@@ -150,7 +151,7 @@ def _made_by(events: HostEvents, nodes: Integers, sequence: Integers, wrapper: B
     made = np.flatnonzero((sequence >= 0) & (events.category == OPERATOR) & ~wrapper)
     result = np.full(len(nodes), -1, np.int64)
     threads = events.forward_thread[nodes]
-    for thread in np.unique(threads):
+    for thread in unique(threads):
         mine = np.flatnonzero(threads == thread)
         found = _last_with(_on_lane(events, made, sequence, sequence[nodes[mine]]), sequence, sequence[nodes[mine]])
         before = (found >= 0) & (events.start[np.maximum(found, 0)] < events.start[nodes[mine]])
@@ -163,7 +164,7 @@ def _on_lane(events: HostEvents, made: Integers, sequence: Integers, wanted: Int
 
     The trace names forward threads by a number of autograd's own, so that the thread must be found by its numbers.
     """
-    lanes = np.unique(events.lane[made])
+    lanes = unique(events.lane[made])
     if len(lanes) < 2:
         return made
     hits = [int(np.isin(wanted, sequence[made[events.lane[made] == lane]]).sum()) for lane in lanes]

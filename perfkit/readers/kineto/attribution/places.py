@@ -14,7 +14,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from perfkit.columns import Booleans, Integers
 from perfkit.engines import IDLE, PHASES, iteration_of
+from perfkit.intervals import Steps
+from perfkit.numbers import unique
 from perfkit.profile_names import (
     APART,
     APART_PASSES,
@@ -29,8 +32,6 @@ from perfkit.profile_names import (
     ZERO_GRAD,
     pass_of,
 )
-from perfkit.readers.columns import Booleans, Integers
-from perfkit.readers.intervals import Steps
 from perfkit.readers.kineto.attribution.modules import find_modules, forward_of, nodes_around
 from perfkit.readers.kineto.decode.events import ANNOTATION, OPERATOR, RUNTIME, HostEvents, climb
 
@@ -81,7 +82,7 @@ def _steps_of(events: HostEvents, steps: Steps) -> Integers:
     if not len(steps.end):
         return step
     if APART in events.names:
-        answering = np.unique(events.lane[events.named([name == APART for name in events.names])])
+        answering = unique(events.lane[events.named([name == APART for name in events.names])])
         step = np.where(np.isin(events.lane, answering) & (events.lane != steps.lane), -1, step)
     around = (events.lane == steps.lane) & (events.end > steps.end[np.maximum(step, 0)])
     return np.where(around, -1, step)

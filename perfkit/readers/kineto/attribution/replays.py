@@ -16,8 +16,8 @@ from itertools import groupby
 
 import numpy as np
 
+from perfkit.columns import Integers
 from perfkit.cost import CostModel
-from perfkit.readers.columns import Integers
 from perfkit.readers.kineto.attribution.gpu_steps import Launches
 from perfkit.readers.kineto.decode.events import DeviceEvents
 from perfkit.tree.shares import CallSite

@@ -8,10 +8,11 @@ import re
 
 import numpy as np
 
+from perfkit.columns import Booleans, Integers
 from perfkit.engines import iteration_of
+from perfkit.intervals import Steps
+from perfkit.numbers import unique
 from perfkit.profile_names import LOADER, OPTIMIZER_STEP, PREFIX, PROFILER_STEP, STEP, step_of
-from perfkit.readers.columns import Booleans, Integers
-from perfkit.readers.intervals import Steps
 from perfkit.readers.kineto.decode.events import ANNOTATION, OPERATOR, PYTHON, RUNTIME, DeviceEvents, HostEvents
 
 
@@ -62,7 +63,7 @@ def _iterations(host: HostEvents) -> Steps | None:
 def _called_as_served(steps: Steps, iterations: Steps | None) -> Steps:
     """The steps of perfkit's own marks, called as the engine calls the only iteration in each."""
     at = steps.at(iterations.start) if iterations is not None else np.empty(0, np.int64)
-    if iterations is None or len(np.unique(at)) < len(at) or (at < 0).any():
+    if iterations is None or len(unique(at)) < len(at) or (at < 0).any():
         return steps
     names = list(steps.names)
     for step, name in zip(at.tolist(), iterations.names, strict=True):
@@ -106,7 +107,7 @@ def _launching(host: HostEvents, device: DeviceEvents, call: Integers) -> Steps 
     known = np.flatnonzero(call >= 0)
     step = spans.at(device.start[known])
     known, step = known[step >= 0], step[step >= 0]
-    if len(np.unique(step)) < len(spans.start):
+    if len(unique(step)) < len(spans.start):
         return spans
     start = np.full(len(spans.start), np.iinfo(np.int64).max)
     np.minimum.at(start, step, host.start[call[known]])
@@ -125,7 +126,7 @@ def _whole(host: HostEvents, device: DeviceEvents) -> Steps:
     work = operators if len(operators) else calls
     if not len(work):
         return Steps(np.empty(0, np.int64), np.empty(0, np.int64), 0, False)
-    lanes = np.unique(host.lane[work])
+    lanes = unique(host.lane[work])
     spans = [int(np.ptp(host.start[work[host.lane[work] == lane]])) for lane in lanes]
     recorded = np.concatenate([operators, calls])
     start = np.concatenate([host.start[recorded], device.start]).min(keepdims=True)

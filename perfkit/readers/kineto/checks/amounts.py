@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from perfkit import units
+from perfkit.columns import Integers
 from perfkit.intervals import Union
-from perfkit.readers.columns import Integers
+from perfkit.numbers import unique
 from perfkit.readers.kineto.checks.evidence import (
     DEFECT,
     DOES_NOT_APPLY,
@@ -89,7 +90,7 @@ def _launched(e: Evidence, length: Integers) -> tuple[Integers, Integers]:
     order = np.argsort(step, kind="stable")
     first = np.searchsorted(step[order], np.arange(len(length) + 1))
     ran, room = np.zeros(len(length), np.int64), length.copy()
-    for i in np.unique(step).tolist():
+    for i in unique(step).tolist():
         mine = known[order[first[i] : first[i + 1]]]
         start, end = e.device.start[mine], e.device.end[mine]
         ran[i] = Union(start, end).before[-1]

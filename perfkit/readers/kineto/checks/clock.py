@@ -14,8 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from perfkit import units
+from perfkit.columns import Integers
+from perfkit.numbers import median
 from perfkit.profile_names import waits_for_device
-from perfkit.readers.columns import Integers
 from perfkit.readers.kineto.checks.evidence import CLOCKS, DOES_NOT_APPLY, NS, CheckOutcome, Evidence
 from perfkit.readers.kineto.decode.events import RUNTIME, DeviceEvents, HostEvents
 from perfkit.readers.kineto.measure.gpu import LATE
@@ -46,7 +47,7 @@ def clocks(e: Evidence) -> CheckOutcome:
     found = skew(e.host, e.device, e.launch)
     if found is None:
         return DOES_NOT_APPLY
-    step = float(np.median(e.steps.end - e.steps.start)) if len(e.steps.start) else 0.0
+    step = median(e.steps.end - e.steps.start) if len(e.steps.start) else 0.0
     words = found.how if found.holds else ""
     if not found.holds:
         apart, way = units.text(abs(found.ns), "ns"), "behind" if found.ns < 0 else "ahead of"

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from perfkit.readers.columns import Integers
-from perfkit.readers.intervals import Steps
+from perfkit.columns import Integers
+from perfkit.intervals import Steps
 from perfkit.readers.kineto.attribution.gpu_steps import GpuSteps
 from perfkit.readers.kineto.decode.events import DeviceEvents, HostEvents
 

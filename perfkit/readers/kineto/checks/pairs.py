@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from perfkit import units
-from perfkit.readers.columns import Booleans, Integers
-from perfkit.readers.intervals import Steps
+from perfkit.columns import Booleans, Integers
+from perfkit.intervals import Steps
+from perfkit.numbers import among
 from perfkit.readers.kineto.checks.evidence import DOES_NOT_APPLY, LESS_AT_ONCE, CheckOutcome, Evidence
 from perfkit.readers.kineto.decode.events import RUNTIME, DeviceEvents, HostEvents
 
@@ -112,7 +113,7 @@ def pairs(host: HostEvents, device: DeviceEvents, launch: Integers, before: Bool
     names = [bool(_KERNEL.match(n)) for n in host.names], [bool(_MOVE.match(n)) for n in host.names]
     kernel, move = (host.named(test)[calls] for test in names)
     counts = ~_captured(host, calls)
-    known = np.isin(host.correlation[calls], device.correlation)
+    known = among(host.correlation[calls], device.correlation)
     within = steps.at(host.start[calls]) >= 0 if steps.marked else np.ones(len(calls), bool)
     kernels = kernel & counts & within
     # A driver's call inside one of the runtime is the same launch, by whichever of the two ids.

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from perfkit import units
+from perfkit.columns import Booleans, Integers
+from perfkit.numbers import numbered, unique
 from perfkit.profile_names import PASS, PROFILER_STEP, STEP
-from perfkit.readers.columns import Booleans, Integers
 from perfkit.readers.kineto.checks.evidence import CLOCKS, DOES_NOT_APPLY, ROUNDING, CheckOutcome, Evidence
-from perfkit.readers.kineto.decode.events import distinct
 
 _OWN_OUTSIDE = 0.01  # of it, where each step ended with a wait for the GPU
 _AROUND_ALL = f"{PROFILER_STEP}1"  # in a trace that perfkit captured this mark is around all of its own
@@ -45,7 +45,7 @@ def _missing(e: Evidence) -> CheckOutcome | None:
         return CheckOutcome(holds=False, figure=1.0, events=1, of=1, sentence=words, hint=MARK_STEPS)
     if e.steps.marked:
         return None
-    names = np.array(e.device.names, object)[np.unique(e.device.marks.name)].tolist()
+    names = np.array(e.device.names, object)[unique(e.device.marks.name)].tolist()
     echoed = len({name for name in names if name.startswith(_MARKED)})
     if echoed:
         steps = "1 step" if echoed == 1 else f"{echoed} steps"
@@ -104,7 +104,7 @@ def _outside(e: Evidence) -> CheckOutcome:
     if e.expected is None:
         # A program that does not wait for the GPU in each step launches ahead: that does not make the trace wrong.
         return CheckOutcome(holds=True, figure=share, events=events, of=of, sentence=_two_views(e, share, late))
-    without, recorded = len(steps.start) - len(np.unique(step)), len(steps.start)
+    without, recorded = len(steps.start) - len(unique(step)), len(steps.start)
     if without:
         words = f"{without} of the {recorded} recorded steps launched nothing on the GPU"
         return CheckOutcome(holds=False, figure=share, events=without, of=recorded, sentence=words)
@@ -120,7 +120,7 @@ def agree(e: Evidence) -> CheckOutcome:
     marks, device, of = e.device.marks, e.device, len(e.device.marks)
     if not of or not len(device):
         return DOES_NOT_APPLY
-    lanes, lane = distinct(_lane(device.device, device.stream))
+    lanes, lane = numbered(_lane(device.device, device.stream))
     wanted, wrong = _lane(marks.device, marks.stream), np.ones(of, bool)
     for code, value in enumerate(lanes.tolist()):
         mine, own = wanted == value, lane == code

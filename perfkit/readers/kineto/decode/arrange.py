@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from perfkit.columns import Integers
 from perfkit.profile_names import STEP
-from perfkit.readers.columns import Integers
 from perfkit.readers.kineto.decode.events import ANNOTATION, OPERATOR, PYTHON, HostEvents
 
 _NEVER = 1 << 62  # ns

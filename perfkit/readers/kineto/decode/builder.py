@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from perfkit.readers.columns import Booleans, Integers
+from perfkit.columns import Booleans, Integers
 from perfkit.readers.kineto.decode.events import Key, MemoryEvents
 from perfkit.readers.kineto.decode.typed import Args, Instant
 

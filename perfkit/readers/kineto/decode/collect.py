@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from perfkit.columns import Booleans, Integers
 from perfkit.profile_names import LOADER, NCCL, OPTIMIZER_STEP, OPTIMIZER_ZERO_GRAD, PREFIX, PROFILER_STEP, from_trace
-from perfkit.readers.columns import Booleans, Integers
 from perfkit.readers.kineto.decode.arrange import arrange
 from perfkit.readers.kineto.decode.builder import (
     SEPARATOR,

@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from perfkit.readers.columns import Booleans, Integers, Reals
+from perfkit.columns import Booleans, Integers, Reals
+from perfkit.profile_names import AT
 
 OPERATOR, ANNOTATION, RUNTIME, PYTHON, OVERHEAD = range(5)
 KERNEL, COPY, FILL, MARK = range(4)
@@ -96,6 +97,11 @@ class HostEvents:
 
     def __len__(self) -> int:
         return len(self.name)
+
+    @property
+    def tells_frames(self) -> bool:
+        """Return whether events may tell which line of a program called them."""
+        return bool(self.stacks or (self.category == PYTHON).any() or any(n.startswith(AT) for n in self.names))
 
     def named(self, test: Sequence[bool] | Booleans) -> Booleans:
         """For each event whether `test`, given for each of `names`, holds for its name."""
@@ -214,16 +220,3 @@ def values_at(values: Integers, events: Integers) -> Integers:
     if not len(values):
         return np.full(len(events), -1, np.int32)
     return np.where(events >= 0, values[np.maximum(events, 0)], -1)
-
-
-def distinct(values: Integers) -> tuple[Integers, Integers]:
-    """The distinct values in order, and for each value its place among them: what `np.unique` gives, by a table of the
-    range of the values in a fraction of its time."""
-    low, high = (int(values.min()), int(values.max())) if len(values) else (0, 0)
-    if high - low > 4 * len(values) + 1024:
-        used, codes = np.unique(values, return_inverse=True)
-        return used, codes
-    there = np.zeros(high - low + 1, bool)
-    at = values.astype(np.int64) - low
-    there[at] = True
-    return np.flatnonzero(there).astype(values.dtype) + values.dtype.type(low), (np.cumsum(there) - 1)[at]

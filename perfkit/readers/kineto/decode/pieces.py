@@ -18,8 +18,8 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 import numpy as np
 
+from perfkit.columns import Integers
 from perfkit.errors import InputError
-from perfkit.readers.columns import Integers
 from perfkit.readers.kineto.decode.stream import AGAIN, RECORD
 
 T = TypeVar("T")

@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from perfkit.errors import InputError
-from perfkit.readers.counters import Track, measure_of, tracks_of
 from perfkit.readers.kineto.decode.collect import Collector
 from perfkit.readers.kineto.decode.events import DeviceEvents, HostEvents, MemoryEvents
 from perfkit.readers.kineto.decode.stream import RECORD, read_text
 from perfkit.readers.kineto.decode.typed import Counter, DecodingFacts, decode
+
+if TYPE_CHECKING:
+    from perfkit.readers.counters import Track
 
 _FEW = 0.01  # of the events
 _DEVICES = 64  # a process id below this is a device's
@@ -58,7 +61,8 @@ def _read(path: Path, text: Iterable[bytes], wanted: Callable[[str], bool]) -> T
     about.unread = {word: n for word, n in collector.unread.items() if n > _FEW * about.events}
     about.first_ns = round(collector.origin_us * 1e3)
     about.origin_ns += about.first_ns
-    return TraceContent(host, device, memory, about, counter_tracks(collector.counters, collector.origin_us))
+    tracks = counter_tracks(collector.counters, collector.origin_us) if collector.counters else []
+    return TraceContent(host, device, memory, about, tracks)
 
 
 def counter_tracks(events: Sequence[Counter], origin_us: float) -> list[Track]:
@@ -66,6 +70,8 @@ def counter_tracks(events: Sequence[Counter], origin_us: float) -> list[Track]:
 
     An event says how the counter is from then on; a track, how it was until then: each takes the value before it.
     """
+    from perfkit.readers.counters import measure_of, tracks_of
+
     samples: dict[tuple[str, int], list[tuple[float, float]]] = {}
     for event in events:
         device = event.pid if isinstance(event.pid, int) and 0 <= event.pid < _DEVICES else -1

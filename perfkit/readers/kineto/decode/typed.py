@@ -258,11 +258,17 @@ def _leniently(items: Iterable[msgspec.Raw], found: DecodingFacts, text: memoryv
 
 @contextmanager
 def collector_off() -> Iterator[None]:
-    """Reading makes no cycles, and objects by the hundred thousand: the garbage collector would search them in vain."""
+    """Reading makes no cycles, and objects by the hundred thousand: the garbage collector would search them in vain.
+
+    Those that stay count as old afterwards, as if it had: else it would do so at the next occasion.
+    """
     was_on = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
+        if was_on and not gc.get_freeze_count():
+            gc.freeze()
+            gc.unfreeze()
         if was_on:
             gc.enable()

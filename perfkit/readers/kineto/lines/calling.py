@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from perfkit.columns import Booleans, Integers
+from perfkit.numbers import unique
 from perfkit.profile_names import GRAPH_RUNS
-from perfkit.readers.columns import Booleans, Integers
 from perfkit.readers.kineto.attribution.modules import forward_of
 from perfkit.readers.kineto.decode.events import HostEvents
 from perfkit.readers.kineto.lines.join import Lined, Traced
@@ -21,7 +22,7 @@ def with_calling(trace: Traced, lined: Lined) -> Lined:
     calling = _calling(trace, lined.caller)
     number = {frame: i for i, frame in enumerate(lined.frames)}
     frame = lined.frame.copy()
-    for one in np.unique(calling[calling >= 0]).tolist():
+    for one in unique(calling[calling >= 0]).tolist():
         known = lined.frames[one]
         doubtful = known._replace(exact=False, compiled=known.exact)
         frame[calling == one] = number.setdefault(doubtful, len(number))
@@ -37,7 +38,7 @@ def _calling(trace: Traced, caller: Integers) -> Integers:
         return found
     forward = forward_of(trace.host, places.node, places.wrapper)[inside]
     found[inside] = np.where(places.node[inside] < 0, caller[inside], -1)
-    for event in np.unique(forward[forward >= 0]).tolist():
+    for event in unique(forward[forward >= 0]).tolist():
         found[inside[forward == event]] = caller[_first_call(trace, event)]
     return found
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from perfkit.columns import Booleans, Integers
+from perfkit.intervals import Steps
 from perfkit.profile_names import GRAPH_RUNS
-from perfkit.readers.columns import Booleans, Integers
-from perfkit.readers.intervals import Steps
 from perfkit.readers.kineto.attribution.places import EventPlaces
 from perfkit.readers.kineto.decode.events import ANNOTATION, OPERATOR, RUNTIME, HostEvents
 from perfkit.tree.sequences import MOST_CELLS, align

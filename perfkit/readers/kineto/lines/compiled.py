@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from perfkit.readers.columns import Coded, Integers
+from perfkit.columns import Coded, Integers
 from perfkit.readers.kineto.lines.join import Lined
 from perfkit.readers.kineto.lines.line_times import frames_of
 from perfkit.readers.kineto.lines.stacks import SourceFrame, is_library

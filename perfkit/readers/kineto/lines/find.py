@@ -10,10 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from perfkit.columns import Coded, Integers
 from perfkit.errors import InputError
-from perfkit.intervals import Union
-from perfkit.readers.columns import Coded, Integers
-from perfkit.readers.intervals import stretches
+from perfkit.intervals import Union, stretches
 from perfkit.readers.kineto.attribution.columns import Placed, place
 from perfkit.readers.kineto.decode.read import TraceContent, read_events
 from perfkit.readers.kineto.lines import compiled, line_times

@@ -13,8 +13,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from perfkit.readers.columns import Booleans, Integers
-from perfkit.readers.intervals import Steps
+from perfkit.columns import Booleans, Integers
+from perfkit.intervals import Steps
 from perfkit.readers.kineto.attribution.places import EventPlaces
 from perfkit.readers.kineto.decode.events import OPERATOR, HostEvents
 from perfkit.readers.kineto.lines.calls import calls_of, matched, sequence

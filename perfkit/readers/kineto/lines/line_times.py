@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from perfkit.columns import Coded, Integers
 from perfkit.intervals import Union
 from perfkit.profile_names import LOADER, PASS, doubt
-from perfkit.readers.columns import Coded, Integers
 from perfkit.readers.kineto.decode.events import HostEvents
 from perfkit.readers.kineto.lines.join import Lined
 from perfkit.readers.kineto.lines.stacks import SourceFrame

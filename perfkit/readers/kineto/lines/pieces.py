@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from perfkit.columns import Booleans, Integers
 from perfkit.intervals import Union
-from perfkit.readers.columns import Booleans, Integers
 from perfkit.readers.kineto.decode.events import HostEvents
 
 

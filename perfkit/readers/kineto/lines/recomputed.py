@@ -11,7 +11,8 @@ from collections import defaultdict
 
 import numpy as np
 
-from perfkit.readers.columns import Booleans, Integers
+from perfkit.columns import Booleans, Integers
+from perfkit.numbers import unique
 from perfkit.readers.kineto.attribution.places import BY_RANGE, EventPlaces
 from perfkit.readers.kineto.decode.events import HostEvents
 from perfkit.readers.kineto.lines.calls import matched
@@ -29,7 +30,7 @@ def originals(host: HostEvents, places: EventPlaces, calls: Booleans, lane: int)
         return found
     again = again[np.lexsort((host.start[again], places.node[again]))]
     first = np.flatnonzero(calls & (places.node < 0) & (host.lane == lane))
-    for step in np.unique(places.step[again]).tolist():
+    for step in unique(places.step[again]).tolist():
         before = first[places.step[first] == step]
         mine = again[places.step[again] == step]
         for run in np.split(mine, np.flatnonzero(np.diff(places.node[mine])) + 1):

@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from perfkit.columns import Booleans, Integers
 from perfkit.profile_names import AT, IN
-from perfkit.readers.columns import Booleans, Integers
 from perfkit.readers.kineto.decode.events import PYTHON, HostEvents
 
 _FRAME = re.compile(r"(.+)\((\d{1,9})\): (.+)", re.DOTALL)

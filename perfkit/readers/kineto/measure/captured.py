@@ -16,10 +16,11 @@ from typing import Any
 
 import numpy as np
 
+from perfkit.columns import Booleans, Coded, Integers
 from perfkit.cost import CostModel
 from perfkit.errors import InputError
+from perfkit.numbers import numbered
 from perfkit.profile_names import GRAPH, STREAM_WAIT, effect_of_call
-from perfkit.readers.columns import Booleans, Coded, Integers
 from perfkit.readers.kineto.attribution.columns import of_events, place
 from perfkit.readers.kineto.attribution.gpu_steps import Launches
 from perfkit.readers.kineto.attribution.places import EventPlaces
@@ -32,7 +33,6 @@ from perfkit.readers.kineto.decode.events import (
     RUNTIME,
     DeviceEvents,
     HostEvents,
-    distinct,
 )
 from perfkit.readers.kineto.decode.read import read_events
 from perfkit.readers.kineto.measure import foreach
@@ -92,8 +92,8 @@ class ReplayedActivities:
             which = self.capture == number
             which[which] = operator[self.launch[which]] >= 0
             mine = self.replay[which] * len(capture.host) + operator[self.launch[which]]
-            calls, call = distinct(mine)
-            kinds, kind = distinct(capture.rows.kind[calls % max(1, len(capture.host))])
+            calls, call = numbered(mine)
+            kinds, kind = numbered(capture.rows.kind[calls % max(1, len(capture.host))])
             yield which, call, [capture.rows.kinds[one] for one in kinds.tolist()], kind
 
     def described(self, known: Coded) -> Coded:

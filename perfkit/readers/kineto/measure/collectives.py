@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from perfkit.columns import Booleans, Coded, Integers
 from perfkit.cost.model import ITEM_BYTES
 from perfkit.readers.collective_names import collective_of, is_collective, spelled, way_of
-from perfkit.readers.columns import Booleans, Coded, Integers
 from perfkit.readers.kineto.attribution.columns import Placed
 from perfkit.readers.kineto.decode.events import ANNOTATION, DeviceEvents, HostEvents, Message, values_at
 from perfkit.readers.kineto.decode.read import TraceContent

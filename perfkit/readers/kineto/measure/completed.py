@@ -12,9 +12,10 @@ import math
 
 import numpy as np
 
+from perfkit.columns import Integers
 from perfkit.cost import Argument, Call, CostModel, TensorSpec
 from perfkit.cost.shapes import broadcast
-from perfkit.readers.columns import Integers
+from perfkit.numbers import unique
 from perfkit.readers.kineto.decode.events import HostEvents
 from perfkit.readers.kineto.measure.calls import KindOfCall, arguments_of, describe
 
@@ -125,7 +126,7 @@ def _sparse(host: HostEvents, kind: Integers, kinds: list[KindOfCall], costs: Co
     `kind` has for each event its kind of call in `kinds`, −1 for none; both are changed in place.
     """
     asking = host.named([name in _ASKING for name in host.names]) & (host.parent >= 0)
-    around = np.unique(host.parent[asking])
+    around = unique(host.parent[asking])
     chosen = around[kind[around] >= 0].tolist()
     if not chosen:
         return

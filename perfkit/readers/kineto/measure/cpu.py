@@ -6,11 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from perfkit.columns import Booleans, Coded, Integers, integers, same
 from perfkit.cost.operators.structure import SYNC_COLLECTIVES
-from perfkit.intervals import Union
+from perfkit.intervals import Steps, Union
 from perfkit.profile_names import CPU_COLLECTIVES
-from perfkit.readers.columns import Booleans, Coded, Integers, integers, same
-from perfkit.readers.intervals import Steps
 from perfkit.readers.kineto.decode.events import HostEvents
 from perfkit.readers.kineto.measure.collectives import message_bytes, message_of_range
 from perfkit.readers.kineto.measure.rows import AUTOGRAD, OTHER, PYTHON_CODE, RANK, HostRows, costed

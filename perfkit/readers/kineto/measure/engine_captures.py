@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
+from perfkit.columns import Integers
 from perfkit.cost import CostModel
 from perfkit.engines import iteration_of
 from perfkit.errors import InputError
-from perfkit.readers.columns import Integers
 from perfkit.readers.kineto.attribution.columns import place
 from perfkit.readers.kineto.attribution.gpu_steps import Launches
 from perfkit.readers.kineto.decode.events import ANNOTATION, KERNEL, RUNTIME, DeviceEvents, HostEvents

@@ -19,8 +19,9 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from perfkit.columns import Integers
 from perfkit.cost import Argument, Call, CostModel, TensorSpec
-from perfkit.readers.columns import Integers
+from perfkit.numbers import unique
 from perfkit.readers.kineto.attribution.places import EventPlaces
 from perfkit.readers.kineto.decode.events import KERNEL, DeviceEvents, HostEvents
 from perfkit.readers.kineto.measure.calls import REAL, KindOfCall, call_of, describe
@@ -79,7 +80,7 @@ def complete_recorded(
         return
     events = np.flatnonzero(np.isin(host.call, list(calls)) & rows.is_row)
     events = events[np.argsort(host.start[events], kind="stable")]
-    for step in np.unique(places.step[events]).tolist():
+    for step in unique(places.step[events]).tolist():
         mine = events[places.step[events] == step].tolist()
         if len(mine) != len(groups):
             continue
@@ -134,7 +135,7 @@ def _accumulated(host: HostEvents, step_of: Integers, step: int) -> list[TensorS
     here = host.named([n == _ACCUMULATE for n in host.names]) & (step_of == step) & (host.call >= 0)
     chosen = np.flatnonzero(here)
     chosen = chosen[np.argsort(host.start[chosen], kind="stable")]
-    calls = {code: call_of(host.calls[code], "fp32", "fp32").tensors for code in np.unique(host.call[chosen]).tolist()}
+    calls = {code: call_of(host.calls[code], "fp32", "fp32").tensors for code in unique(host.call[chosen]).tolist()}
     return [calls[code][0] for code in host.call[chosen].tolist() if calls[code]]
 
 

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from perfkit.intervals import Union
+from perfkit.columns import Integers
+from perfkit.intervals import Steps, Union
+from perfkit.numbers import unique
 from perfkit.profile_names import MODULE, PREFIX, PROFILER_STEP
-from perfkit.readers.columns import Integers
-from perfkit.readers.intervals import Steps
 from perfkit.readers.kineto.attribution.places import EventPlaces
 from perfkit.readers.kineto.decode.arrange import without_children
 from perfkit.readers.kineto.decode.events import HostEvents
@@ -116,7 +116,7 @@ def by_cause(
     counted = code[ns > 0]
     if stretch is not None:
         each = int(stretch.max(initial=0)) + 1
-        counted = np.unique(counted * each + stretch[ns > 0]) // each
+        counted = unique(counted * each + stretch[ns > 0]) // each
     count = np.bincount(counted, minlength=len(total))
     return [
         _gap(c // pairs - 1, pass_names[c % pairs - 1] if c % pairs else None, int(total[c]), int(count[c]))

@@ -12,10 +12,11 @@ from dataclasses import replace
 
 import numpy as np
 
+from perfkit.columns import Booleans, Integers
 from perfkit.cost import Cost
-from perfkit.readers.columns import Booleans, Integers
+from perfkit.numbers import numbered
 from perfkit.readers.kineto.attribution.call_sites import Located
-from perfkit.readers.kineto.decode.events import DeviceEvents, HostEvents, distinct
+from perfkit.readers.kineto.decode.events import DeviceEvents, HostEvents
 from perfkit.readers.kineto.measure.calls import KindOfCall
 from perfkit.readers.kineto.measure.captured import ReplayedActivities
 from perfkit.readers.kineto.measure.rows import HostRows, is_generated
@@ -23,10 +24,8 @@ from perfkit.run_folder import DeclaredKernel
 from perfkit.tree.shares import Work
 
 
-def complete(host: HostEvents, rows: HostRows, located: Located | None, declared: Mapping[str, DeclaredKernel]) -> None:
+def complete(host: HostEvents, rows: HostRows, located: Located, declared: Mapping[str, DeclaredKernel]) -> None:
     """Give generated kernels the work of their call where their names alone do not show it, in place."""
-    if located is None:
-        return
     unknown = host.named([is_generated(name) and name not in declared for name in host.names]) & (rows.kind >= 0)
     known: dict[tuple[int, int], int] = {}
     for event in np.flatnonzero(unknown & (located.of_event >= 0)).tolist():
@@ -63,8 +62,8 @@ def with_replays(
     if located is not None and replays is not None:
         known = np.array([*(work is not None for work in located.work), False], dtype=bool)
         which = replayed & known[replays.site]
-        calls, call = distinct(replays.run[which] * len(located.sites) + replays.site[which])
-        sites, site = distinct(calls % len(located.sites))
+        calls, call = numbered(replays.run[which] * len(located.sites) + replays.site[which])
+        sites, site = numbered(calls % len(located.sites))
         add(which, call, [_kind(w) for s in sites.tolist() if (w := located.work[s]) is not None], site)
     if captured is not None:
         for which, call, works, work in captured.calls():
@@ -73,7 +72,7 @@ def with_replays(
             owner = np.where(before >= 0, before, owner)
     is_declared = np.array([name in declared for name in device.names], dtype=bool)
     which = replayed & (owner < 0) & is_declared[device.name]
-    names, name = distinct(device.name[which])
+    names, name = numbered(device.name[which])
     add(which, np.arange(len(name)), [_kind(_declared(declared[device.names[code]])) for code in names.tolist()], name)
     return replace(rows, kinds=kinds, kind=np.concatenate(added)), owner
 

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from perfkit.columns import Coded, Integers, Whole, integers
 from perfkit.intervals import Union
-from perfkit.readers.columns import Coded, Integers, Whole, integers
+from perfkit.numbers import first_rows, numbered
 from perfkit.readers.kineto.attribution.gpu_steps import Launches, queues
-from perfkit.readers.kineto.decode.events import KINDS, DeviceEvents, HostEvents, Message, distinct, in_whole_us
+from perfkit.readers.kineto.decode.events import KINDS, DeviceEvents, HostEvents, Message, in_whole_us
 from perfkit.readers.kineto.measure.collectives import columns_of, described
 from perfkit.readers.kineto.measure.rows import HostRows
 from perfkit.readers.kineto.measure.work import work_columns
@@ -59,7 +60,7 @@ def _duration(device: DeviceEvents) -> Any:
 
 def device_names(device: DeviceEvents) -> Coded:
     """`cuda:0`, or `cuda` where the number is missing."""
-    used, code = distinct(device.device)
+    used, code = numbered(device.device)
     return Coded([f"cuda:{n}" if n >= 0 else "cuda" for n in used.tolist()], code)
 
 
@@ -97,8 +98,9 @@ def at_work(host: HostEvents, device: DeviceEvents, launch: Integers) -> Union:
     `launch` is the host event that launched each activity, −1 for none. A GPU starts in µs what it has only to begin,
     and what a stream waits for was launched before: where the trace shows nothing of it, it began before the trace.
     """
-    streams = np.stack([device.device, device.stream])
-    first = np.unique(streams, axis=1, return_index=True)[1]
+    streams, stream = numbered(device.stream)
+    pairs, pair = numbered(numbered(device.device)[1] * len(streams) + stream)
+    first = first_rows(pair, len(pairs))
     first = first[launch[first] >= 0]
     issued, start = host.end[launch[first]], device.start[first]
     late = start - issued > LATE

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from perfkit.intervals import Union
+from perfkit.columns import Booleans, Coded, Integers
+from perfkit.intervals import Steps, Union, by_cause_alone
+from perfkit.numbers import median, numbered, percentile, unique
 from perfkit.profile_names import blocks_host
-from perfkit.readers.columns import Booleans, Coded, Integers
-from perfkit.readers.intervals import Steps, by_cause_alone
 from perfkit.readers.kineto.attribution.gpu_steps import GpuSteps, Launches
-from perfkit.readers.kineto.decode.events import COPY, KERNEL, OVERHEAD, DeviceEvents, HostEvents, Message, distinct
+from perfkit.readers.kineto.decode.events import COPY, KERNEL, OVERHEAD, DeviceEvents, HostEvents, Message
 from perfkit.readers.kineto.measure.collectives import collectives
 from perfkit.readers.kineto.measure.gpu import device_names
 from perfkit.readers.kineto.measure.gpu_traffic import (
@@ -75,7 +75,7 @@ def facts(
         "before_capture": _part(device, on_gpu.before),
         "unattributed": _part(device, launches.call < 0),
         "graphs": {
-            "launches": len(np.unique(launches.call[launches.replayed])),
+            "launches": len(unique(launches.call[launches.replayed])),
             **_part(device, launches.replayed),
         },
         "gpus": _gpus(device, devices),
@@ -114,10 +114,10 @@ def _devices(device: DeviceEvents, names: Coded) -> list[dict[str, Any]]:
 
 def _streams(device: DeviceEvents, names: Coded) -> list[dict[str, Any]]:
     """Each stream's activities and busy time, the busiest first."""
-    streams, stream = distinct(device.stream)
+    streams, stream = numbered(device.stream)
     pair = names.code * len(streams) + stream
     result: list[dict[str, Any]] = []
-    for value in np.unique(pair).tolist()[:MOST]:
+    for value in unique(pair).tolist()[:MOST]:
         mine = pair == value
         number = int(streams[value % len(streams)])
         result.append(
@@ -157,15 +157,15 @@ def _delay(calls: _Calls) -> dict[str, Any]:
     if not len(delay):
         return {"median_ns": None, "p90_ns": None, "growth_ns": None}
     growth = []
-    for number in np.unique(step[step >= 0]).tolist():
+    for number in unique(step[step >= 0]).tolist():
         mine = delay[step == number]
         quarter = len(mine) // 4
         if quarter:
-            growth.append(float(np.median(mine[-quarter:]) - np.median(mine[:quarter])))
+            growth.append(median(mine[-quarter:]) - median(mine[:quarter]))
     return {
-        "median_ns": float(np.median(delay)),
-        "p90_ns": float(np.percentile(delay, 90)),
-        "growth_ns": float(np.median(growth)) if growth else None,
+        "median_ns": median(delay),
+        "p90_ns": percentile(delay, 90),
+        "growth_ns": median(np.array(growth)) if growth else None,
     }
 
 
@@ -204,7 +204,7 @@ def _per_step(
         entry: dict[str, Any] = {"step": i, "step_ns": length}
         entry |= {name: int(values[i]) for name, values in parts.items()}
         entry["idle_ns"] = length - entry["busy_ns"]
-        entry["delay_ns"] = float(np.median(calls.delay[mine])) if mine.any() else None
+        entry["delay_ns"] = median(calls.delay[mine]) if mine.any() else None
         entry["launched_ns"] = int(calls.end[mine].max() - steps.start[i]) if mine.any() else None
         result.append(entry)
     return result
@@ -215,7 +215,7 @@ def _gpus(device: DeviceEvents, devices: Sequence[Any]) -> list[dict[str, Any]]:
 
     AMD numbers the devices of kernels otherwise than those that it describes: where all are of one kind, each is.
     """
-    used = np.unique(device.device).tolist()
+    used = unique(device.device).tolist()
     described: dict[int, dict[str, Any]] = {}
     for said in devices:
         if _count(number := said.get("id")) is not None:

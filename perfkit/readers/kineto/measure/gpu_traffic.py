@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from perfkit.columns import Booleans, Integers
 from perfkit.intervals import Union
+from perfkit.numbers import numbered, unique
 from perfkit.profile_names import GRAPH, LINE, MODULE, PASS, PROFILER_STEP, STEP
-from perfkit.readers.columns import Booleans, Integers
 from perfkit.readers.kineto.decode.events import (
     ANNOTATION,
     COPY,
@@ -21,7 +22,6 @@ from perfkit.readers.kineto.decode.events import (
     DeviceEvents,
     HostEvents,
     Message,
-    distinct,
 )
 from perfkit.readers.kineto.measure.collectives import message_bytes
 
@@ -60,7 +60,7 @@ def ranges(host: HostEvents, device: DeviceEvents, launch: Integers) -> list[dic
     count = np.bincount(host.name[index], minlength=len(host.names))
     total = {int(n): [0, 0] for n in np.flatnonzero(count)}
     mine = np.flatnonzero((launch >= 0) & (device.kind == KERNEL))
-    around, inverse = distinct(nearest[launch[mine]])
+    around, inverse = numbered(nearest[launch[mine]])
     kernels = np.bincount(inverse, minlength=len(around)).tolist()
     kernel_ns = np.bincount(inverse, weights=length_of(device)[mine], minlength=len(around)).tolist()
     for event, number, ns in zip(around.tolist(), kernels, kernel_ns, strict=True):
@@ -91,7 +91,7 @@ def copies(device: DeviceEvents, covered: Integers) -> list[dict[str, Any]]:
     result: list[dict[str, Any]] = []
     copy = device.kind == COPY
     time = length_of(device)
-    for name in np.unique(device.name[copy]).tolist():
+    for name in unique(device.name[copy]).tolist():
         mine = copy & (device.name == name)
         amount = device.amount[mine]
         text = device.names[name][:LONGEST_NAME]

@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from perfkit.intervals import Union
+from perfkit.columns import Booleans, Integers
+from perfkit.intervals import Steps, Union, stretches
+from perfkit.numbers import unique
 from perfkit.profile_names import LOADER
-from perfkit.readers.columns import Booleans, Integers
-from perfkit.readers.intervals import Steps, stretches
 from perfkit.readers.kineto.attribution.gpu_steps import GpuSteps
 from perfkit.readers.kineto.attribution.places import EventPlaces
 from perfkit.readers.kineto.decode.events import ANNOTATION, OPERATOR, DeviceEvents, HostEvents
@@ -172,7 +172,7 @@ def _pieces(
     if len(late):
         threads = TraceThreads(host, place, steps, Spans(found.start[late], found.issued[late]))
         causes = _causes(host, rows)
-        for lane in np.unique(found.lane[late]).tolist():
+        for lane in unique(found.lane[late]).tolist():
             pieces.append(_of_host(host, threads.holding_up(lane), causes, found, late[found.lane[late] == lane]))
     return _Pieces(*(np.concatenate([getattr(p, f.name) for p in pieces]) for f in fields(_Pieces)))
 
@@ -206,7 +206,7 @@ def _before_on_stream(device: DeviceEvents) -> Integers:
     """When all earlier activities on the stream of each activity had ended; long ago without any."""
     before = np.full(len(device), np.iinfo(np.int64).min)
     pair = device.device.astype(np.int64) * (int(device.stream.max()) + 2) + device.stream
-    for value in np.unique(pair).tolist():
+    for value in unique(pair).tolist():
         mine = np.flatnonzero(pair == value)
         before[mine[1:]] = np.maximum.accumulate(device.end[mine])[:-1]
     return before
@@ -247,7 +247,7 @@ def _of_host(host: HostEvents, held: Blockers, causes: Integers, found: _Stretch
 def _begun(host: HostEvents, lane: Integers, start: Integers, end: Integers) -> Integers:
     """Return how many events of a thread begin inside each interval [start, end)."""
     count = np.zeros(len(lane), np.int64)
-    for value in np.unique(lane).tolist():
+    for value in unique(lane).tolist():
         low, high = np.searchsorted(host.lane, [value, value + 1])
         mine, starts = lane == value, host.start[low:high]
         count[mine] = np.searchsorted(starts, end[mine]) - np.searchsorted(starts, start[mine])

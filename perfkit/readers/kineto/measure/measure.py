@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from perfkit.columns import Coded, Integers
 from perfkit.cost import CostModel, TensorSpec
 from perfkit.engines import iteration_of
+from perfkit.numbers import unique
 from perfkit.profile_names import LOADER
-from perfkit.readers.columns import Coded, Integers
 from perfkit.readers.kineto.attribution.call_sites import find_call_sites, sources_of
 from perfkit.readers.kineto.attribution.columns import Placed, of_activities, of_operators
 from perfkit.readers.kineto.attribution.gpu_steps import GpuSteps, Launches
@@ -86,14 +87,15 @@ def _operators(events: TraceContent, placed: Placed, known: TraceContext) -> Mea
     host, places, unplaced = events.host, placed.places, list[str]()
     rows = choose(host, places.wrapper, known.costs, known.declared, known.matmul_precision)
     foreach.complete_recorded(host, places, rows, known.costs, known.stepped)
-    located = find_call_sites(host, known.call_sites, None, None)
-    generated.complete(host, rows, located, known.declared)
+    located = find_call_sites(host, known.call_sites, None, None) if known.call_sites else None
+    if located is not None:
+        generated.complete(host, rows, located, known.declared)
     chosen = events_of(host, rows)
     columns = cpu.columns(host, rows, chosen) | of_operators(host, placed, chosen, located, unplaced)
     accounting = gaps.account(host, placed.steps, places, rows, known.event_cost_ns)
     facts = _facts(events, placed, known, accounting)
     facts |= cpu.facts(host, placed.steps, only_group(facts))
-    return MeasuredTrace(columns, facts, unplaced, chosen, sources=sources_of(located, chosen))
+    return MeasuredTrace(columns, facts, unplaced, chosen, sources=sources_of(located, chosen) if located else None)
 
 
 def _rank(events: TraceContent) -> tuple[int, int]:
@@ -112,11 +114,15 @@ def _activities(
     rows = on_device(host, places.wrapper, known.costs, known.declared, known.matmul_precision)
     foreach.complete(host, device, places, rows, launches.call, known.costs, _rank(events))
     messages = messages_of(host, device, launches.call)
-    located = find_call_sites(host, known.call_sites, device, launches)
-    generated.complete(host, rows, located, known.declared)
-    replays = _replays(events, launches, known) if launches.replayed.any() else None
-    working, owner = generated.with_replays(rows, device, launches.replayed, located, known.declared, replays)
-    working, owner = with_registered(working, owner, host, device, launches, known.costs)
+    located = find_call_sites(host, known.call_sites, device, launches) if known.call_sites else None
+    if located is not None:
+        generated.complete(host, rows, located, known.declared)
+    working, owner, replays = rows, np.full(len(device), -1, np.int64), None
+    if launches.replayed.any():
+        replays = _replays(events, launches, known)
+        working, owner = generated.with_replays(rows, device, launches.replayed, located, known.declared, replays)
+    if known.costs.own:
+        working, owner = with_registered(working, owner, host, device, launches, known.costs)
     columns = gpu.columns(host, device, working, launches, owner, messages)
     if replays is not None:
         columns["shapes"] = replays.described(columns["shapes"])
@@ -130,11 +136,11 @@ def _activities(
     facts |= gpu_time.facts(host, device, steps, on_gpu, facts["gaps"], launches, messages, events.about.devices)
     if launches.replayed.any():
         facts["replays"] = {
-            "launches": len(np.unique(launches.call[launches.replayed])),
+            "launches": len(unique(launches.call[launches.replayed])),
             "activities": int(launches.replayed.sum()),
         }
     captures_show = int(replays.placed.sum()) if replays is not None else 0
-    sources = sources_of(located, launches.around)
+    sources = sources_of(located, launches.around) if located else None
     return MeasuredTrace(columns, facts, unplaced, launches.around, captures_show, sources)
 
 

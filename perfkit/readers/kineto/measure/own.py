@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from perfkit.columns import Integers
 from perfkit.cost import CostModel, normalise
 from perfkit.cost.model import Launch
-from perfkit.readers.columns import Integers
 from perfkit.readers.kernel_names import short_name
 from perfkit.readers.kineto.attribution.gpu_steps import Launches
 from perfkit.readers.kineto.decode.events import KERNEL, OPERATOR, DeviceEvents, HostEvents
@@ -48,8 +48,6 @@ def with_registered(
 
 def claim(events: HostEvents, rows: HostRows, costs: CostModel) -> None:
     """Let operators with a registered cost have the work of all operators inside them, in place: none counts twice."""
-    if not costs.own:
-        return
     known = np.array([*(kind.cost is not None for kind in rows.kinds), False], dtype=bool)
     claims = (events.category == OPERATOR) & known[rows.kind]
     claims &= events.named([normalise(name) in costs.own for name in events.names])

@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 
 from perfkit import profile_names
+from perfkit.columns import Booleans, Coded, Integers
 from perfkit.cost import Cost, CostModel
+from perfkit.numbers import numbered
 from perfkit.profile_names import CPU_COLLECTIVES, LOADER, NCCL, PASS, PROFILER_STEP, STEP, pass_of
-from perfkit.readers.columns import Booleans, Coded, Integers
 from perfkit.readers.kineto.decode.events import (
     ANNOTATION,
     OPERATOR,
@@ -25,7 +26,6 @@ from perfkit.readers.kineto.decode.events import (
     RUNTIME,
     HostEvents,
     Key,
-    distinct,
     values_at,
 )
 from perfkit.readers.kineto.measure import completed, own
@@ -84,7 +84,8 @@ def on_device(
     kind[working] = codes
     completed.complete(events, kind, kinds, costs)
     rows = HostRows(cause == WORK, cause, events.self_ns.copy(), kinds, kind)
-    own.claim(events, rows, costs)
+    if costs.own:
+        own.claim(events, rows, costs)
     return rows
 
 
@@ -185,7 +186,7 @@ def kinds_of_calls(
     matmul_precision: str,
 ) -> tuple[list[KindOfCall], Integers]:
     """The distinct kinds of calls among `working`, and the code of each."""
-    used, codes = distinct(events.call[working])
+    used, codes = numbered(events.call[working])
     keys = [events.calls[c] if c >= 0 else ("", b"", b"", b"", b"") for c in used.tolist()]
     usual = usual_dtype(keys)
     return [_kind_of_call(key, costs, declared, usual, matmul_precision) for key in keys], codes

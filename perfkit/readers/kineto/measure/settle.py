@@ -22,10 +22,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from perfkit.columns import Booleans, Integers
 from perfkit.cost import Cost, CostModel
+from perfkit.numbers import numbered
 from perfkit.profile_names import GENERATED_BACKWARD, GRAPH_RUNS, PRIMS, THUNDER, THUNDER_OUTPUT
-from perfkit.readers.columns import Booleans, Integers
-from perfkit.readers.kineto.decode.events import OPERATOR, HostEvents, distinct
+from perfkit.readers.kineto.decode.events import OPERATOR, HostEvents
 from perfkit.readers.kineto.measure.calls import KindOfCall
 from perfkit.readers.kineto.measure.rows import DISPATCH, PYTHON_CODE, WORK, HostRows, fake, kinds_of_calls, on_device
 from perfkit.run_folder import DeclaredKernel
@@ -80,7 +81,7 @@ def _only_calls(name: str) -> bool:
 
 def _shortest(ns: Integers, alike: Integers) -> tuple[Integers, Integers]:
     """For each of `ns` the shortest of those with the same code in `alike`, and how many these are."""
-    _, group = distinct(alike)
+    _, group = numbered(alike)
     shortest = np.full(len(ns), np.iinfo(np.int64).max)
     np.minimum.at(shortest, group, ns)
     return shortest[group], np.bincount(group, minlength=len(ns))[group]

@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from perfkit.columns import Booleans, Integers
+from perfkit.intervals import Steps
+from perfkit.numbers import unique
 from perfkit.profile_names import blocks_host
-from perfkit.readers.columns import Booleans, Integers
-from perfkit.readers.intervals import Steps
 from perfkit.readers.kineto.attribution.places import EventPlaces
 from perfkit.readers.kineto.decode.events import OPERATOR, RUNTIME, DeviceEvents, HostEvents
 from perfkit.readers.kineto.measure.gpu import at_work
@@ -176,7 +177,7 @@ def conversions(host: HostEvents, inside: Booleans) -> tuple[Integers, Integers]
     lifts = np.flatnonzero(_named(host, lambda n: n == _LIFT) & inside)
     if not len(lifts):
         return lifts, lifts
-    kept = np.flatnonzero(np.isin(host.parent, np.unique(host.parent[lifts])) & inside)
+    kept = np.flatnonzero(np.isin(host.parent, unique(host.parent[lifts])) & inside)
     order = kept[np.lexsort((host.start[kept], host.parent[kept], host.lane[kept]))].tolist()
     at = {event: i for i, event in enumerate(order)}
     blocks = np.flatnonzero((host.category == RUNTIME) & _named(host, blocks_host))

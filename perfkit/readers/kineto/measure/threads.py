@@ -12,10 +12,9 @@ from functools import cached_property
 
 import numpy as np
 
-from perfkit.intervals import Union
+from perfkit.columns import Booleans, Integers
+from perfkit.intervals import Steps, Union
 from perfkit.profile_names import CPU_COLLECTIVES
-from perfkit.readers.columns import Booleans, Integers
-from perfkit.readers.intervals import Steps
 from perfkit.readers.kineto.attribution.places import EventPlaces
 from perfkit.readers.kineto.decode.events import OPERATOR, OVERHEAD, RUNTIME, HostEvents
 from perfkit.readers.kineto.measure.rows import PROFILERS_OWN

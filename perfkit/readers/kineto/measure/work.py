@@ -26,7 +26,8 @@ from typing import Any
 
 import numpy as np
 
-from perfkit.readers.columns import Booleans, Coded, Integers
+from perfkit.columns import Booleans, Coded, Integers
+from perfkit.numbers import unique
 from perfkit.readers.kernel_names import TF32
 from perfkit.readers.kineto.attribution.gpu_steps import Launches
 from perfkit.readers.kineto.decode.events import COPY, FILL, KERNEL, DeviceEvents, HostEvents
@@ -108,7 +109,7 @@ def _divide(carried: Any, rows: HostRows, owner: Integers, names: Sequence[str],
     kind = rows.kind[owner]
     for number in (n for n, one in enumerate(rows.kinds) if one.parts):
         of_kind = np.flatnonzero(kind == number)
-        for one in np.unique(owner[of_kind]):
+        for one in unique(owner[of_kind]):
             mine = of_kind[owner[of_kind] == one]
             parts, working = rows.kinds[number].parts, mine[works[mine]]
             by_time = [int(i) for i in working[np.argsort(-time[working], kind="stable")]]
@@ -222,7 +223,7 @@ def _moved(result: dict[str, Any], device: DeviceEvents, owner: Integers, main: 
 def _copies_within(device: DeviceEvents) -> Booleans:
     """Return whether each activity, where it is a copy, has both ends on a device."""
     flags = np.zeros(len(device.names), bool)
-    for code in np.unique(device.name[device.kind == COPY]).tolist():
+    for code in unique(device.name[device.kind == COPY]).tolist():
         name = device.names[code][:400]
         flags[code] = bool(_WITHIN.search(name)) and not _BETWEEN.search(name)
     return flags[device.name]
