@@ -1,6 +1,6 @@
 """Training in fp8 beside bf16: step times in turns, joules, kernels, and losses of many steps.
 
-    python benchmarks/fp8_beside.py llama --preset 1b -B 8 -T 2048 --variant sdpa --backend compile --device cuda
+    python benchmarks/fp8_beside.py llama --preset 1b -B 8 -T 2048 --variant sdpa --backend compile,llmc --device cuda
     python benchmarks/fp8_beside.py gpt2 --preset tiny --losses 50 --backend eager
 
 Both sides live in one process, of the same weights and batches, and take turns of a few steps. Weights of models on a
@@ -29,7 +29,10 @@ from perfkit.workloads import find, resolve_settings
 
 TURNS, STEPS, SETTLE, BATCHES = 6, 4, 3, 4
 ENERGY_S = 1.5  # the counter moves ten times a second
-PRODUCTS = re.compile(r"e4m3|e5m2|qqtst|fp8|f8f8|_scaled_mm", re.IGNORECASE)  # in names of kernels that multiply fp8
+CASTS = re.compile(r"fp8_(cast|amax)")  # in names of perfkit's kernels
+PRODUCTS = re.compile(
+    r"e4m3|e5m2|qqtst|fp8(?!_cast|_amax)|f8f8|_scaled_mm", re.IGNORECASE
+)  # of kernels that multiply fp8
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
@@ -152,6 +155,7 @@ def in_turns(sides: list[Side]) -> dict[str, Any]:
             "joules": joules,
             "kernels_ms": sum(ms for ms, _ in kernels.values()),
             "fp8_products_ms": sum(ms for name, (ms, _) in kernels.items() if PRODUCTS.search(name)),
+            "casts_ms": sum(ms for name, (ms, _) in kernels.items() if CASTS.search(name)),
             "kernels": [(name[:110], round(ms, 3), calls) for name, (ms, calls) in list(kernels.items())[:14]],
         }
     return found
@@ -223,7 +227,8 @@ def _times(sides: list[Side]) -> dict[str, Any]:
     for name, error, allowed, ok in checks:
         print(f"{'ok' if ok else 'WRONG'}  {name}: {math.nan if error is None else error:.2g}, allowed {allowed:.2g}")
     for name, one in found.items():
-        print(f"{name}: {one['ms']:.2f} ms, kernels {one['kernels_ms']:.2f}, of these fp8 {one['fp8_products_ms']:.2f}")
+        parts = f"products of fp8 {one['fp8_products_ms']:.2f}, perfkit's casts {one['casts_ms']:.2f}"
+        print(f"{name}: {one['ms']:.2f} ms, kernels {one['kernels_ms']:.2f}, of these {parts}")
         for kernel, ms, calls in one["kernels"]:
             print(f"    {ms:9.3f} ms {calls:6.0f} × {kernel}")
     for low, high in zip(sides[1::2], sides[::2], strict=True):

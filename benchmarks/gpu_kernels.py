@@ -338,7 +338,7 @@ def main() -> int:
     """Check and time the kernels (µs, GB/s of minimal bytes, share of a copy); return 1 when one is wrong."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="operations whose name holds this")
-    parser.add_argument("--dtype", choices=["fp32", "bf16"], action="append", help="one precision (both by default)")
+    parser.add_argument("--dtype", choices=["fp32", "bf16", "e4m3"], action="append", help="one (fp32, bf16)")
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--time", type=int, default=1024, help="sequence length")
     parser.add_argument("--no-check", action="store_true", help="time without checking, while tuning")

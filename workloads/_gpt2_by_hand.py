@@ -50,7 +50,9 @@ class GPT2ByHand(LanguageStep):
         weight = model.transformer.h[0].mlp.c_fc.weight
         rows = settings.batch_size * (settings.sequence_length or 1)
         width, channels = weight.shape
-        self.gelu_inside, self.gelu_backward_inside, notes = fastest_gelu(rows, channels, width, weight)
+        fp8 = settings.dtype == "fp8"  # whose casts read what GELU gives
+        ways = (False, False, list[str]()) if fp8 else fastest_gelu(rows, channels, width, weight)
+        self.gelu_inside, self.gelu_backward_inside, notes = ways
         super().__init__(model, settings, heads, heads, model.transformer.ln_f.eps)
         self.notes += notes
 
@@ -104,8 +106,12 @@ class GPT2ByHand(LanguageStep):
                 self.call("linear_gelu_forward", *arguments, out=[kept["h"], kept["g"]])
             return
         self.linear(linear, kept["y2"], kept["h"])
+        amax = self.input_amax(f"{self.path(i)}.{self.names.mlp_out}")
         with at(name):
-            self.call("gelu_forward", kept["h"], out=[kept["g"]])
+            if amax is None:
+                self.call("gelu_forward", kept["h"], out=[kept["g"]])
+            else:
+                self.call("gelu_amax_forward", kept["h"], amax, out=[kept["g"]])
 
     def narrow_backward(self, i: int, add: bool) -> None:
         """Run the gradient of the second linear layer, with GELU's derivative in the product where that is faster."""
@@ -122,8 +128,12 @@ class GPT2ByHand(LanguageStep):
         kept, shared, name = self.layer(i), self.scratch, f"{self.path(i)}.mlp"
         linear = f"{name}.c_fc"
         if not self.gelu_backward_inside:
+            amax, added = self.gradient_amax(linear), ["db"] if add else []
             with at(name, [(name, "gelu", 3), (linear, "linear", 1)]):
-                out = [shared["dwide"], self.gradient(f"{linear}.bias")]
-                self.call("gelu_bias_backward", shared["wide"], kept["h"], out=out, add=["db"] if add else [])
-        summed = not self.gelu_backward_inside
-        self.linear_backward(linear, shared["dwide"], kept["y2"], shared["narrow"], add, summed=summed)
+                given, out = (shared["wide"], kept["h"]), [shared["dwide"], self.gradient(f"{linear}.bias")]
+                if amax is None:
+                    self.call("gelu_bias_backward", *given, out=out, add=added)
+                else:
+                    self.call("gelu_bias_amax_backward", *given, amax, out=out, add=added)
+        summed, dwide = not self.gelu_backward_inside, shared["dwide"]
+        self.linear_backward(linear, dwide, kept["y2"], shared["narrow"], add, summed=summed, measured=True)

@@ -46,6 +46,9 @@ class LlamaByHand(LanguageStep):
         mlp_out="mlp.down_proj",
     )
     norm = RMS_NORM
+    same_inputs = (
+        tuple(f"self_attn.{part}_proj" for part in ("q", "k", "v")), tuple(f"mlp.{p}_proj" for p in ("gate", "up")),
+    )  # fmt: skip
 
     def __init__(self, model: Any, settings: Settings) -> None:
         sizes, rotary = model.sizes, model.model.rotary
@@ -116,17 +119,27 @@ class LlamaByHand(LanguageStep):
         kept, name = self.layer(i), f"{self.path(i)}.mlp"
         for part in ("gate", "up"):
             self.linear(f"{name}.{part}_proj", kept["y2"], kept[part])
+        amax = self.input_amax(f"{self.path(i)}.{self.names.mlp_out}")
         with at(name):
-            self.call("swiglu_forward", kept["gate"], kept["up"], out=[kept["g"]])
+            if amax is None:
+                self.call("swiglu_forward", kept["gate"], kept["up"], out=[kept["g"]])
+            else:
+                self.call("swiglu_amax_forward", kept["gate"], kept["up"], amax, out=[kept["g"]])
 
     def widen_backward(self, i: int, add: bool) -> None:
         """The gradients of gate and up, then those of their products."""
         kept, shared, name = self.layer(i), self.scratch, f"{self.path(i)}.mlp"
         dgate, dup = shared["wide"], shared["dup"]  # the gate's gradient takes the place of g's
+        given, out = (shared["wide"], kept["gate"], kept["up"]), [dgate, dup]
+        amaxes = [self.gradient_amax(f"{name}.{part}_proj") for part in ("gate", "up")]
         with at(name):
-            self.call("swiglu_backward", shared["wide"], kept["gate"], kept["up"], out=[dgate, dup])
-        self.linear_backward(f"{name}.gate_proj", dgate, kept["y2"], shared["narrow"], add)
-        self.linear_backward(f"{name}.up_proj", dup, kept["y2"], shared["narrow"], add, add_dx=True)
+            if None in amaxes:
+                self.call("swiglu_backward", *given, out=out)
+            else:
+                self.call("swiglu_amax_backward", *given, *amaxes, out=out)
+        self.linear_backward(f"{name}.gate_proj", dgate, kept["y2"], shared["narrow"], add, measured=True)
+        more = {"add": add, "add_dx": True, "measured": True}
+        self.linear_backward(f"{name}.up_proj", dup, kept["y2"], shared["narrow"], **more)
 
 
 class LlamaDecode(RawDecode):

@@ -3,6 +3,7 @@
  * Argument order everywhere: input tensors, output tensors, sizes. n is the number of elements, N rows of M columns.
  */
 #include <perfkit/activations.h>
+#include <perfkit/fp8.h>
 #include <perfkit/parts.h>
 
 /* ---- version 1: as the formula says --------------------------------------------------------------------------- */
@@ -68,4 +69,19 @@ int gelu_bias_backward_v2(const scalar *dy, const scalar *x, scalar *dx, scalar 
     }
     parts_end(&parts, db, 0);
     return KERNEL_DONE;
+}
+
+/* ---- with the largest absolute value of y or dx, for its cast to fp8; version 1 ---------------------------------- */
+
+int gelu_amax_forward_v1(const scalar *x, float *amax, scalar *y, int64_t n) {
+    gelu_forward_v2(x, y, n);
+    raise_amax(amax, y, n);
+    return KERNEL_DONE;
+}
+
+int gelu_bias_amax_backward_v1(const scalar *dy, const scalar *x, float *amax, scalar *dx, scalar *db, int64_t N,
+                               int64_t M) {
+    int code = gelu_bias_backward_v2(dy, x, dx, db, N, M);
+    if (code == KERNEL_DONE) raise_amax(amax, dx, N * M);
+    return code;
 }

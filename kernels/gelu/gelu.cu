@@ -3,6 +3,7 @@
  *
  * 0.5 (1 + tanh u) is the sigmoid of 2u, so that one exponential and one division do.
  */
+#include <perfkit/fp8.cuh>
 #include <perfkit/rows.cuh>
 
 #define SQRT_2_OVER_PI 0.7978845608028654f
@@ -77,4 +78,41 @@ template <class T, int WIDTH> struct GeluGradients {
 template <class T, int WIDTH, int ROWS>
 __global__ void gelu_bias_backward_v1(const T *dy, const T *x, T *dx, float *parts, int64 N, int64 M) {
     sum_columns<WIDTH, ROWS>(parts, N, M, GeluGradients<T, WIDTH>{dy, x, dx, M});
+}
+
+/* ---- with the largest absolute value of y or dx, for its cast to fp8; version 1 --------------------------------------- */
+
+struct GeluLargest : Elementwise {
+    uint32 *largest; /* a thread's own */
+    DEVICE GeluLargest(uint32 *largest) : largest(largest) {}
+    DEVICE void operator()(int j, const float (&in)[1], float (&out)[1]) const {
+        out[0] = gelu(in[0]);
+        *largest = max(*largest, magnitude(out[0]));
+    }
+};
+
+template <class T, int WIDTH, int PACKS> __global__ void gelu_amax_forward_v1(const T *x, float *amax, T *y, int64 n) {
+    uint32 largest = 0;
+    each_element<WIDTH, PACKS, 1, 1, T>({x}, {y}, n, GeluLargest(&largest));
+    raise_amax(amax, stored(largest, y));
+}
+
+template <class T, int WIDTH> struct GeluGradientsLargest : GeluGradients<T, WIDTH> {
+    typedef GeluGradients<T, WIDTH> Plain;
+    uint32 *largest;
+    DEVICE GeluGradientsLargest(Plain plain, uint32 *largest) : Plain(plain), largest(largest) {}
+    DEVICE void give(const typename Plain::Held &held, int64 row, int64 column, float (&v)[WIDTH]) const {
+        Plain::give(held, row, column, v);
+#pragma unroll
+        for (int j = 0; j < WIDTH; j++) *largest = max(*largest, magnitude(v[j]));
+    }
+};
+
+template <class T, int WIDTH, int ROWS>
+__global__ void gelu_bias_amax_backward_v1(const T *dy, const T *x, float *amax, T *dx, float *parts, int64 N, int64 M) {
+    uint32 largest = 0;
+    GeluGradientsLargest<T, WIDTH> terms({dy, x, dx, M}, &largest);
+    sum_columns<WIDTH, ROWS>(parts, N, M, terms);
+    __syncthreads(); /* some threads left the sums' loop early */
+    raise_amax(amax, stored(largest, dx));
 }

@@ -68,6 +68,47 @@ def bias_backward_inputs(make: Inputs, N: int, M: int) -> tuple[Any, ...]:
     return make.normal(N, M), make.normal(N, M, scale=3.0)
 
 
+def amax_forward_reference(x: Tensor, amax: Tensor) -> tuple[Tensor, Tensor]:
+    """The larger of amax and max |y|, and y as gelu_forward gives it, in plain PyTorch."""
+    y = forward_reference(x)
+    return y.abs().amax().maximum(amax), y
+
+
+def bias_amax_backward_reference(dy: Tensor, x: Tensor, amax: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The larger of amax and max |dx|, and dx and db as gelu_bias_backward gives them, in plain PyTorch."""
+    dx, db = bias_backward_reference(dy, x)
+    return dx.abs().amax().maximum(amax), dx, db
+
+
+def with_amax(cost: Cost, dtype: str, elements: int) -> Cost:
+    """2 FLOP more an element, its absolute value and the larger of two; a number in fp32 is read and written."""
+    unit, number = f"vector_{dtype}", ITEM_BYTES["fp32"]
+    flop = {**cost.flop, unit: cost.flop[unit] + 2.0 * elements}
+    return Cost(flop, cost.bytes_read + number, cost.bytes_written + number)
+
+
+def amax_forward_cost(call: Call) -> Cost:
+    """GELU's forward, and 2 FLOP more an element."""
+    x = call.tensor(0)
+    return with_amax(forward_cost(call), x.dtype, x.numel)
+
+
+def bias_amax_backward_cost(call: Call) -> Cost:
+    """GELU's backward with its sums, and 2 FLOP more an element."""
+    x = call.tensor(1)
+    return with_amax(bias_backward_cost(call), x.dtype, x.numel)
+
+
+def amax_forward_inputs(make: Inputs, N: int) -> tuple[Any, ...]:
+    """Draw x (...), and an amax that may be the larger one."""
+    return *forward_inputs(make, N), make.normal(scale=5.0).float().abs()
+
+
+def bias_amax_backward_inputs(make: Inputs, N: int, M: int) -> tuple[Any, ...]:
+    """Draw dy (..., M), x (..., M), and an amax that may be the larger one."""
+    return *bias_backward_inputs(make, N, M), make.normal(scale=3.0).float().abs()
+
+
 # Below, at and well above the width of a vector.
 CASES = ({"N": 13}, {"N": 64}, {"N": 100_003})
 ROW_CASES = ({"N": 1, "M": 1}, {"N": 7, "M": 33}, {"N": 70, "M": 100}, {"N": 1000, "M": 264}, {"N": 64, "M": 3072})
@@ -127,6 +168,42 @@ FAMILY = Family(
             implementations=versions(
                 c=("a loop with tanhf, then column by column", "one pass by threads over parts of the rows"),
                 cuda=("one pass; 16-byte accesses, sums by parts of the rows, in a fixed order",),
+                triton="one pass; sums by parts, in a fixed order",
+            ),
+        ),
+        Operation(
+            name="gelu_amax_forward",
+            category="elementwise",
+            schema="(Tensor x, Tensor(a!) amax) -> (Tensor y)",
+            formula="y as gelu_forward gives it, amax = the larger of amax and the largest |y|",
+            shapes={"x": "...", "amax": "", "y": "..."},
+            dtypes={"amax": "fp32"},
+            reference=amax_forward_reference,
+            scalars=lambda x, amax: (x.numel(),),
+            inputs=amax_forward_inputs,
+            cases=CASES,
+            cost=amax_forward_cost,
+            implementations=versions(
+                c=("threads and vectors, then the largest",),
+                cuda=("16-byte accesses; the largest while it is in registers",),
+                triton="one pass",
+            ),
+        ),
+        Operation(
+            name="gelu_bias_amax_backward",
+            category="elementwise",
+            schema="(Tensor dy, Tensor x, Tensor(a!) amax) -> (Tensor dx, Tensor db)",
+            formula="dx and db as gelu_bias_backward gives them, amax = the larger of amax and the largest |dx|",
+            shapes={"dy": "... M", "x": "... M", "amax": "", "dx": "... M", "db": "M"},
+            dtypes={"amax": "fp32"},
+            reference=bias_amax_backward_reference,
+            scalars=lambda dy, x, amax: rows_and_columns(dy, x),
+            inputs=bias_amax_backward_inputs,
+            cases=ROW_CASES,
+            cost=bias_amax_backward_cost,
+            implementations=versions(
+                c=("gelu_bias_backward, then the largest",),
+                cuda=("gelu_bias_backward; the largest while it is in registers",),
                 triton="one pass; sums by parts, in a fixed order",
             ),
         ),

@@ -4,6 +4,7 @@
  * Argument order everywhere: input tensors, output tensors, sizes. n is the number of elements.
  */
 #include <perfkit/activations.h>
+#include <perfkit/fp8.h>
 
 /* ---- version 1: as the formula says --------------------------------------------------------------------------- */
 
@@ -44,5 +45,21 @@ int swiglu_backward_v2(const scalar *dy, const scalar *gate, const scalar *up, s
     gradients(v_load_some(dy + i, lanes, 0.0f), v_load_some(gate + i, lanes, 0.0f), v_load_some(up + i, lanes, 0.0f), \
               dgate + i, dup + i, lanes)
     FOR_EACH_VECTOR(n, GATE_GRADIENTS)
+    return KERNEL_DONE;
+}
+
+/* ---- with the largest absolute value of each result, for its cast to fp8; version 1 ------------------------------ */
+
+int swiglu_amax_forward_v1(const scalar *gate, const scalar *up, float *amax, scalar *y, int64_t n) {
+    swiglu_forward_v2(gate, up, y, n);
+    raise_amax(amax, y, n);
+    return KERNEL_DONE;
+}
+
+int swiglu_amax_backward_v1(const scalar *dy, const scalar *gate, const scalar *up, float *amax_gate, float *amax_up,
+                            scalar *dgate, scalar *dup, int64_t n) {
+    swiglu_backward_v2(dy, gate, up, dgate, dup, n);
+    raise_amax(amax_gate, dgate, n);
+    raise_amax(amax_up, dup, n);
     return KERNEL_DONE;
 }

@@ -25,6 +25,7 @@ from perfkit.backends.interface import Backend, Program
 from perfkit.backends.parallel.arena import SHARINGS, Sharing
 from perfkit.backends.replay import REPLAYS, asked
 from perfkit.errors import InputError, Unavailable, torch_installed
+from perfkit.fp8 import check_layers
 from perfkit.run_folder import Check, Settings
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ class RawProgram(Program):
         import torch
 
         with torch.no_grad(), ranges.in_pass("forward"):
+            self._begin()
             given, run = self._way(batch)
             outputs = run("forward", lambda: self.step.forward(given))
             return self._loss(given, outputs) if len(batch) > 1 else (outputs, None)
@@ -68,6 +70,7 @@ class RawProgram(Program):
 
         assert self.optimizer is not None, "a program made for inference cannot train"
         with torch.no_grad():
+            self._begin()
             for number, batch in enumerate(batches):
                 self.step.listener = self.sharing.done if number + 1 == len(batches) else None
                 outputs, loss = self._batch(batch, 1.0 / (len(batches) * self.sharing.ranks), add=number > 0)
@@ -75,6 +78,16 @@ class RawProgram(Program):
                 self.optimizer.step()
                 self.sharing.updated()
         return outputs, loss
+
+    def _begin(self) -> None:
+        """Prepare what all batches of a step share, by its graph where the step is replayed."""
+        if not self.step.prepares:
+            return
+        with ranges.in_pass("forward"):
+            if self.graphs is None or ranges.listening():
+                self.step.begin()
+            else:
+                self.graphs.run("begin", self.step.begin)
 
     def _batch(self, batch: Batch, scale: float, add: bool) -> tuple[torch.Tensor, torch.Tensor]:
         """Forward and backward of one batch."""
@@ -103,8 +116,10 @@ class RawProgram(Program):
         return self.step.named_gradients()
 
     def checks(self) -> list[Check]:
-        """Check the optimizer's kernel by itself."""
-        return self.optimizer.checks() if self.optimizer else []
+        """Check the optimizer's kernel by itself, and the layers that multiply fp8, where there are any."""
+        from perfkit.handwritten import eights
+
+        return [*(self.optimizer.checks() if self.optimizer else []), *check_layers(self.model, eights.calling)]
 
     def warnings(self) -> list[str]:
         """The step's own remarks, and that graphs were replayed where they were."""
@@ -224,8 +239,6 @@ class Llmc(Backend):
             return reason
         from perfkit.workloads import loader
 
-        if settings.dtype == "fp8":
-            return "The steps by hand multiply no fp8 yet: choose eager, compile, kernels or triton, or --dtype bf16."
         workload = loader.find(settings.workload)
         if not workload.by_hand:
             return f"The workload {settings.workload} brings no step written by hand."

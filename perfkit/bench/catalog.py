@@ -17,7 +17,7 @@ from perfkit.kernels import replaced
 from perfkit.kernels.checking import as_tuple, poisoned_launch
 from perfkit.kernels.declare import Family, Implementation, Operation
 from perfkit.kernels.dispatch import Kernel
-from perfkit.kernels.dtypes import name_of
+from perfkit.kernels.dtypes import FP8, name_of
 from perfkit.kernels.languages import language
 from perfkit.kernels.memory import WORTH_HUGE_PAGES, advise_huge_pages
 from perfkit.kernels.register import runner
@@ -70,7 +70,8 @@ def spec(argument: Any) -> Any:
         return argument
     single = argument.numel() == 1 and not argument.is_floating_point()
     value = int(argument) if single else None
-    return TensorSpec(tuple(argument.shape), name_of(argument.dtype), argument.stride(), value)
+    name = name_of(argument.dtype)
+    return TensorSpec(tuple(argument.shape), "fp8" if name in FP8 else name, argument.stride(), value)
 
 
 def pytorch_way(operation: Operation) -> Way:

@@ -77,7 +77,7 @@ _KERNELS = (
     _family("matmul", "gemm gemv cublas rocblas splitk ampere_ volta_ turing_ hopper_ xmma matmul nvjet cijk_ 16816 "
             "wmma wgmma _tensorop triton_mm triton_tem decode_qkv decode_sum decode_swiglu decode_head blockpersist "
             "persistrnn fused_moe marlin mul_mat fmoe ck_moe moe_stage moe_flatmm moeflatmm flatmm grouped_mm "
-            "scaled_mm lora_shrink lora_expand bgmv sgmv cusparse csrmm spmm sddmm linear_pointwise myl_fc "
+            "scaled_mm fp8_linear lora_shrink lora_expand bgmv sgmv cusparse csrmm spmm sddmm linear_pointwise myl_fc "
             "myl_matmul moe_wna16",
             "mm addmm bmm", dot_kernel=r"\bdot_kernel", _mm=r"_mm\b", bmm=r"(^|\s)bmm_",
             grouped=r"_grouped_\w*(fp4|fp8|w13|w2)", moe=r"moe_\w*sm\d+_kernel",
@@ -87,10 +87,11 @@ _KERNELS = (
             "gumbel multinomial", samplemulti="samplemulti"),
     _family("index", "index indices gather scatter nonzero deviceselect get_rows set_rows moe_align histogram "
             "expert_offset computestrides dispatch_layout mm_ids bucketize jagged pack_segments"),
-    _family("reduction", "reduce reduction triton_red triton_per scan cumsum global_norm bias_gradient pool "
+    _family("reduction", "reduce reduction triton_red triton_per scan cumsum global_norm bias_gradient fp8_amax pool "
             "decode_token sum_rows", "sum mean norm max argmax"),
     _family("copy", "permute transpose split_heads merge_heads nchwtonhwc nhwctonchw myl_move "
-            "reflection_pad replication_pad", "copy clone cat contiguous concat", convert=r"(^|[\s:])convert"),
+            "fp8_cast fp8_gradient_cast reflection_pad replication_pad", "copy clone cat contiguous concat",
+            convert=r"(^|[\s:])convert"),
     _family("elementwise", "elementwise eltwise triton_poi triton_for cpp_fused pointwise gelu silu swiglu relu "
             "sigmoid tanh activation act_and_mul rotary residual _add _mul _div elemwise quant bin_bcast "
             "unary_op unary_gated scale_f32 subtensoropwithscalar optensor op2dtensor op1dtensor op3dtensor op4dtensor "

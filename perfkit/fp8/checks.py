@@ -12,7 +12,8 @@ of the tensor cores: 0.2 to 0.5 %. Two figures of a result a beside that product
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from perfkit.run_folder import Check
@@ -26,14 +27,15 @@ if TYPE_CHECKING:
 
 ERROR, SCALE = 0.01, 0.003
 ROWS = 512
-GROWS = 4.0  # of the second input to the first: a scale of the first cuts off most of the second
+# Times the inputs and weights, of the runs before the one that counts: a scale that was kept is too large or too small.
+EARLIER = (3.0, 0.25)
 
 
 def check_layers(model: torch.nn.Module, calling: Callable[[Sequence[Linear]], Call]) -> list[Check]:
     """Check a layer of each shape among the model's layers of fp8; none where it has none.
 
-    `calling` makes a function that runs layers as the program does. It is called twice, so that a scale kept from the
-    first time is found.
+    `calling` makes a function that runs layers as the program does. It is called with larger and with smaller numbers
+    before, so that a scale, a largest value or a weight's cast that was kept is found.
     """
     from perfkit.fp8.linear import Linear
 
@@ -46,7 +48,9 @@ def check_layers(model: torch.nn.Module, calling: Callable[[Sequence[Linear]], C
     names, layers = zip(*found.values(), strict=True)
     call = calling(layers)
     drawn = [_inputs(layer, seed) for seed, layer in enumerate(layers)]
-    _results(layers, [x / GROWS for x, _ in drawn], [dy / GROWS for _, dy in drawn], call)
+    for factor in EARLIER:
+        with _times(factor, layers):
+            _results(layers, [x * factor for x, _ in drawn], [dy * factor for _, dy in drawn], call)
     results = _results(layers, [x for x, _ in drawn], [dy for _, dy in drawn], call)
     checks = []
     for name, layer, (x, dy), result in zip(names, layers, drawn, results, strict=True):
@@ -54,6 +58,23 @@ def check_layers(model: torch.nn.Module, calling: Callable[[Sequence[Linear]], C
         for part, exact in expected.items():
             checks += _compared(f"{part} of {name} by itself", result[part], exact)
     return checks
+
+
+@contextmanager
+def _times(factor: float, layers: Sequence[Linear]) -> Iterator[None]:
+    """Within the block all weights are `factor` times theirs."""
+    import torch
+
+    before = [layer.weight.detach().clone() for layer in layers]
+    with torch.no_grad():
+        for layer in layers:
+            layer.weight.mul_(factor)
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for layer, weight in zip(layers, before, strict=True):
+                layer.weight.copy_(weight)
 
 
 def _inputs(layer: Linear, seed: int) -> tuple[torch.Tensor, torch.Tensor]:

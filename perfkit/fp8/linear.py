@@ -81,10 +81,15 @@ def _by_columns(x: Tensor) -> Tensor:
     return x.t().contiguous().t()
 
 
+def products(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """x (…, K) · Wᵀ + b → (…, M), its products and those of its gradients in fp8. Backends with kernels replace it."""
+    y: Tensor = _Products.apply(x, weight, bias)
+    return y
+
+
 class Linear(nn.Linear):
     """A linear layer with parameters in bf16 and products in fp8: x (…, K) → (…, M)."""
 
     def forward(self, x: Tensor) -> Tensor:
         """x (…, K) → (…, M)."""
-        y: Tensor = _Products.apply(x, self.weight, self.bias)
-        return y
+        return products(x, self.weight, self.bias)

@@ -32,6 +32,13 @@ def chosen(model: torch.nn.Module, layers: str) -> tuple[list[str], list[str]]:
     return [name for name, _ in inside if name in fits], [name for name, _ in inside if name not in fits]
 
 
+def is_fp8(module: torch.nn.Module) -> bool:
+    """Return whether a module is a linear layer that multiplies fp8."""
+    from perfkit.fp8.linear import Linear
+
+    return isinstance(module, Linear)
+
+
 def convert(model: torch.nn.Module, layers: str) -> None:
     """Have linear layers inside of the repeated `layers` multiply fp8, in place: names, parameters and hooks stay.
 

@@ -19,9 +19,11 @@ from abc import abstractmethod
 import torch
 from torch import Tensor, nn
 
+from perfkit.fp8.model import is_fp8
 from perfkit.handwritten.arena import Arena
 from perfkit.handwritten.attention import Attention, Shapes, alike
 from perfkit.handwritten.calls import at
+from perfkit.handwritten.eights import Eights
 from perfkit.handwritten.fastest_attention import fastest
 from perfkit.handwritten.head import ChunkedHead, LossHead, WholeHead
 from perfkit.handwritten.model import Names, Norm
@@ -46,6 +48,7 @@ class LanguageStep(RawStep):
     captures = True
     projects_at_once = False  # whether q, k and v are one projection (N, 3·C): an operator of PyTorch's may read that
     logits_inside = False  # whether a training step keeps them inside the loss: it returns what enters the head
+    same_inputs: tuple[tuple[str, ...], ...] = ()  # linear layers of a layer that take the same
     names: Names
     norm: Norm
 
@@ -66,6 +69,8 @@ class LanguageStep(RawStep):
         plain = Attention(self.call, *self.sizes, heads, kv_heads, self.channels // heads, flash)
         self.attention, self.notes = fastest(plain, self.projects_at_once, self.parameters.flat)
         self._allocate()
+        self.eights = self._in_fp8(model)
+        self.prepares = self.eights is not None
         self.loss_head = self._head(settings.grad_accumulation > 1)
 
     def _allocate(self) -> None:
@@ -87,6 +92,28 @@ class LanguageStep(RawStep):
         statistics |= {f"{s} {i}": shape for s, shape in self.attention.statistics().items() for i in range(kept)}
         self.statistics = Arena(statistics, torch.float32, self.device)
         self.tokens = Arena({"idx": self.sizes, "targets": (self.rows,)}, torch.int64, self.device)
+
+    def _in_fp8(self, model: nn.Module) -> Eights | None:
+        """The products of the layers that multiply fp8, where there are any."""
+        start = f"{self.names.layers}."
+        weights = {n: self.parameters[f"{n}.weight"] for n, m in model.named_modules() if is_fp8(m)}
+        if not weights or not self.training:
+            return None
+
+        def parted(name: str) -> tuple[str, str]:
+            layer, _, rest = name.removeprefix(start).partition(".")
+            return layer, rest
+
+        def leader(name: str) -> str:
+            layer, rest = parted(name)
+            group = next((group for group in self.same_inputs if rest in group), (rest,))
+            return next(found for one in group if (found := f"{start}{layer}.{one}") in weights)
+
+        def slot(name: str) -> str:
+            layer, rest = parted(name)
+            return f"{int(layer) % len(self.kept)}.{rest}"
+
+        return Eights(self.call, weights, self.rows, leader, slot)
 
     def _head(self, accumulates: bool) -> LossHead:
         shared, name, weight = self.scratch, self.names.head, self.parameters[self.head]
@@ -143,7 +170,7 @@ class LanguageStep(RawStep):
 
     @abstractmethod
     def widen(self, i: int) -> None:
-        """From y2 of layer `i` its g."""
+        """From y2 of layer `i` its g; where g enters a product of fp8, its amax is raised (`input_amax`)."""
 
     @abstractmethod
     def widen_backward(self, i: int, add: bool) -> None:
@@ -151,8 +178,15 @@ class LanguageStep(RawStep):
 
     # ---- forward ----------------------------------------------------------------------------------------------------
 
+    def begin(self) -> None:
+        """Cast the weights of layers that multiply fp8."""
+        if self.eights:
+            self.eights.begin_step()
+
     def forward(self, batch: tuple[Tensor, ...]) -> Tensor:
         """Return logits (B, T, V) for tokens (B, T), or y (B, T, C) where the head works by chunks."""
+        if self.eights:
+            self.eights.begin_batch()
         self.encode(self.tokens["idx"].copy_(batch[0]))
         self._first_norm(0)
         for i in range(self.layers):
@@ -180,7 +214,7 @@ class LanguageStep(RawStep):
     def _end(self, i: int) -> None:
         """The MLP's last product, the sum with what it gave, and the norm that follows."""
         kept, names, path = self.layer(i), self.names, self.path(i)
-        self.linear(f"{path}.{names.mlp_out}", kept["g"], self.scratch["branch"])
+        self.linear(f"{path}.{names.mlp_out}", kept["g"], self.scratch["branch"], measured=True)
         norm = names.last_norm if i + 1 == self.layers else f"{self.path(i + 1)}.{names.norms[0]}"
         self._add_and_norm(path, kept["xm"], norm, self.x(i + 1), self._normed(i + 1, 0))
 
@@ -208,11 +242,19 @@ class LanguageStep(RawStep):
                 self._first_norm(i)
                 self._attention(i)
                 self.widen(i)
+                self._cast_widened(i)
             self._mlp_backward(i, add)
             self._attention_backward(i, add)
             self.final(self.layers - i)
         self.encode_backward(add)
         self.final(self.layers + 1)
+
+    def _cast_widened(self, i: int) -> None:
+        """Cast g again where the gradient of the MLP's last product takes it in fp8."""
+        name = f"{self.path(i)}.{self.names.mlp_out}"
+        if self.eights and name in self.eights:
+            with at(name):
+                self.eights.cast_input(name, self.layer(i)["g"], measured=True)
 
     def _mlp_backward(self, i: int, add: bool) -> None:
         kept, names, path = self.layer(i), self.names, self.path(i)
@@ -269,27 +311,44 @@ class LanguageStep(RawStep):
         """Return whether the gradient of the embedding holds something to add to."""
         return add or self.head == self.embedding
 
-    def linear(self, name: str, x: Tensor, out: Tensor, moving: bool = False) -> None:
-        """out (N, M) = x (N, K) · Wᵀ, W (M, K), and with a bias + b. `moving`: x lies elsewhere each time."""
-        weight = self.parameters[f"{name}.weight"]
+    def input_amax(self, name: str) -> Tensor | None:
+        """The amax that the kernel before the linear layer `name` raises; None where that multiplies no fp8."""
+        return self.eights.input_amax(name) if self.eights else None
+
+    def gradient_amax(self, name: str) -> Tensor | None:
+        """The same of the gradient of what it gives."""
+        return self.eights.gradient_amax(name) if self.eights else None
+
+    def linear(self, name: str, x: Tensor, out: Tensor, moving: bool = False, measured: bool = False) -> None:
+        """out (N, M) = x (N, K) · Wᵀ, W (M, K), and with a bias + b. `moving`: x lies elsewhere each time.
+
+        `measured`: where it is in fp8, x's amax was raised.
+        """
+        weight, bias = self.parameters[f"{name}.weight"], self.parameters.tensors.get(f"{name}.bias")
         with at(name):
-            self.products.forward(x, weight, self.parameters.tensors.get(f"{name}.bias"), out, moving)
+            if self.eights and name in self.eights:
+                self.eights.forward(name, x, bias, out, measured, moving)
+            else:
+                self.products.forward(x, weight, bias, out, moving)
 
     def linear_backward(
         self, name: str, dy: Tensor, x: Tensor, dx: Tensor | None, add: bool,
-        add_dx: bool = False, summed: bool = False, moving: bool = False,
+        add_dx: bool = False, summed: bool = False, moving: bool = False, measured: bool = False,
     ) -> None:  # fmt: skip
         """dx (N, K) = dy (N, M) · W, with `add_dx` added there, and the gradients of W (M, K), and of b (M).
 
-        Without `dx` these alone. `summed`: the kernel that made dy has made the gradient of b. `moving`: x lies
-        elsewhere each time.
+        Without `dx` these alone. `summed`: the kernel that made dy has made the gradient of b, `measured`: it has
+        raised dy's amax. `moving`: x lies elsewhere each time.
         """
         dy = dy.view(-1, dy.shape[-1])
         bias = f"{name}.bias"
         with at(name):
-            if dx is not None:
-                self.products.backward_input(dy, self.parameters[f"{name}.weight"], dx, add_dx)
-            self.products.backward_weight(dy, x, self.gradient(f"{name}.weight"), add, moving)
+            if self.eights and name in self.eights:
+                self.eights.backward(name, dy, dx, self.gradient(f"{name}.weight"), add, add_dx, measured)
+            else:
+                if dx is not None:
+                    self.products.backward_input(dy, self.parameters[f"{name}.weight"], dx, add_dx)
+                self.products.backward_weight(dy, x, self.gradient(f"{name}.weight"), add, moving)
             if bias in self.parameters.tensors and not summed:
                 self.call("bias_gradient", dy, out=[self.gradient(bias)], add=["db"] if add else [])
 

@@ -32,6 +32,8 @@ class RawStep(ABC):
     # True where CUDA graphs may capture `forward` and `backward`: for batches of one shape they launch the same
     # kernels on the same memory with the same numbers, and wait for nothing. `loss` may wait.
     captures = False
+    # True where `begin` does something.
+    prepares = False
     # Told of each part of the gradients' arena (its number in `gradients.parts`) that is done; None: nobody asks.
     listener: Callable[[int], None] | None = None
 
@@ -78,6 +80,9 @@ class RawStep(ABC):
         """Gradients by the names of the parameters, in the parameters' shapes; none in inference."""
         held = self.gradients.tensors if self.gradients else {}
         return {name: gradient[: self._rows[name]] for name, gradient in held.items()}
+
+    def begin(self) -> None:  # noqa: B027  # most have nothing to do
+        """Prepare what is the same for all batches of a step, of the parameters as they are now."""
 
     @abstractmethod
     def forward(self, batch: tuple[Tensor, ...]) -> Tensor:

@@ -16,7 +16,7 @@ from torch import Tensor
 from perfkit.errors import InputError, UsageError
 from perfkit.kernels.declare import Operation
 from perfkit.kernels.dispatch import Kernel
-from perfkit.kernels.dtypes import name_of
+from perfkit.kernels.dtypes import FP8, name_of
 from perfkit.kernels.families import find
 from perfkit.kernels.register import registered, runner
 
@@ -96,6 +96,11 @@ def bind(
     if unknown:
         raise UsageError(
             f"{operation.name} has no output called {', '.join(sorted(unknown))}.", f"It has {signature.outputs}."
+        )
+    eights = [name for name in accumulate if operation.dtypes.get(name, "") in FP8]
+    if eights:
+        raise UsageError(
+            f"{operation.name} cannot add to {', '.join(eights)}: numbers of fp8 have no sums.", "Cast a sum."
         )
     device = arguments[signature.tensors[0]].device
     plan = runner(operation, device.type).plan(arguments)

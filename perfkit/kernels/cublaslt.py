@@ -26,9 +26,12 @@ OFFERED = 8  # algorithms that the heuristic is asked for
 WORKSPACE = 32 << 20  # bytes: what PyTorch gives the library on Hopper
 CALLS = 4  # in a graph that is timed
 
-_TYPES = {torch.float32: 0, torch.bfloat16: 14}  # CUDA_R_32F, CUDA_R_16BF
+_TYPES = {  # CUDA_R_32F, CUDA_R_16BF, CUDA_R_8F_E4M3, CUDA_R_8F_E5M2
+    torch.float32: 0, torch.bfloat16: 14, torch.float8_e4m3fn: 28, torch.float8_e5m2: 29,
+}  # fmt: skip
 _COMPUTE_32F, _COMPUTE_32F_FAST_TF32 = 68, 77
 _TRANSPOSE_A, _TRANSPOSE_B, _EPILOGUE, _BIAS, _AUX, _AUX_STRIDE = 3, 4, 7, 8, 11, 12  # CUBLASLT_MATMUL_DESC_…
+_SCALE_A, _SCALE_B, _FAST = 17, 18, 25  # CUBLASLT_MATMUL_DESC_…
 _MOST_WORKSPACE, _ALIGNMENTS = 1, (5, 6, 7, 8)  # CUBLASLT_MATMUL_PREF_…: of A, B, C and D
 _LARGEST_ALIGNMENT = 256
 
@@ -42,20 +45,29 @@ class Epilogue(enum.IntEnum):
     DGELU = 192  # times the derivative of GELU at aux
 
 
+class Scales(NamedTuple):
+    """What numbers of fp8 are multiplied by, () in fp32; `fast` sums are kept with fewer bits."""
+
+    of_a: Tensor
+    of_b: Tensor
+    fast: bool = False
+
+
 class ProductShape(NamedTuple):
     """All that the choice of an algorithm depends on: out (rows, columns) = a · b, a sum of `inner` terms each.
 
-    `turned`: whether a is given as (inner, rows), and b as (columns, inner).
+    `turned`: whether a is given as (inner, rows), and b as (columns, inner). `dtypes` are those of a, b and out.
     """
 
     rows: int
     columns: int
     inner: int
     turned: tuple[bool, bool]
-    dtype: torch.dtype
+    dtypes: tuple[torch.dtype, torch.dtype, torch.dtype]
     epilogue: Epilogue
     add: bool
     tf32: bool
+    fast: bool
     alignment: int  # bytes: of all addresses
     device: int
 
@@ -91,26 +103,33 @@ def product(
     bias: Tensor | None = None,
     aux: Tensor | None = None,
     add: bool = False,
+    scales: Scales | None = None,
 ) -> bool:
     """out (R, S) = a (R, K) · b (K, S), or with `add` its sum with what `out` holds; False where the library cannot.
 
-    All contiguous, of one precision and on one GPU. `turned`: a is (K, R), b is (S, K). `bias` (S) and `aux` (R, S) are
-    what the epilogue reads or writes.
+    All contiguous, on one GPU and of one precision; of fp8, with `scales`, are a and b alone, and b is turned.
+    `turned`: a is (K, R), b is (S, K). `bias` (S) and `aux` (R, S) are what the epilogue reads or writes.
     """
     tensors = [t for t in (a, b, out, bias, aux) if t is not None]
-    if out.dtype not in _TYPES or not all(t.numel() for t in tensors):
+    dtypes = a.dtype, b.dtype, out.dtype
+    if not all(dtype in _TYPES for dtype in dtypes) or not all(t.numel() for t in tensors):
         return False
     rows, columns = out.shape
     inner = a.shape[0 if turned[0] else 1]
     tf32 = out.dtype == torch.float32 and torch.get_float32_matmul_precision() != "highest"
     form = ProductShape(
-        rows, columns, inner, turned, out.dtype, epilogue, add, tf32, _alignment(tensors), out.get_device()
+        rows, columns, inner, turned, dtypes, epilogue, add, tf32, scales is not None and scales.fast,
+        _alignment(tensors), out.get_device(),
     )  # fmt: skip
+    more = bias, aux, scales
     with torch.cuda.device(form.device):
-        plan = _plan(form, lambda new: _fastest(new, a, b, out, bias, aux))
+        plan = _plan(form, lambda new: _fastest(new, a, b, out, more))
         if plan is not None:
-            plan(a, b, out, bias, aux)
+            plan(a, b, out, more)
     return plan is not None
+
+
+More = tuple[Tensor | None, Tensor | None, Scales | None]  # bias, aux, scales
 
 
 class _Plan:
@@ -126,18 +145,21 @@ class _Plan:
         self._set(_TRANSPOSE_A, ctypes.c_int32(form.turned[1]))
         self._set(_TRANSPOSE_B, ctypes.c_int32(form.turned[0]))
         self._set(_EPILOGUE, ctypes.c_int32(form.epilogue))
-        self._of_a = self._layout(form.rows, form.inner, form.turned[0])
-        self._of_b = self._layout(form.inner, form.columns, form.turned[1])
-        self._of_out = self._layout(form.rows, form.columns, False)
+        if form.fast:
+            self._set(_FAST, ctypes.c_int8(1))
+        of_a, of_b, of_out = form.dtypes
+        self._of_a = self._layout(of_a, form.rows, form.inner, form.turned[0])
+        self._of_b = self._layout(of_b, form.inner, form.columns, form.turned[1])
+        self._of_out = self._layout(of_out, form.rows, form.columns, False)
         self._alpha, self._beta = ctypes.c_float(1.0), ctypes.c_float(1.0 if form.add else 0.0)
 
-    def offers(self, bias: Tensor | None, aux: Tensor | None) -> list[_Algorithm]:
+    def offers(self, more: More) -> list[_Algorithm]:
         """Return the algorithms that the heuristic offers, the best first."""
         wanted = _made("MatmulPreference")
         _set("MatmulPreference", wanted, _MOST_WORKSPACE, ctypes.c_size_t(WORKSPACE))
         for attribute in _ALIGNMENTS:
             _set("MatmulPreference", wanted, attribute, ctypes.c_uint32(self.form.alignment))
-        self._point(bias, aux)
+        self._point(*more)
         found, count = (_Offer * OFFERED)(), ctypes.c_int()
         layouts = self._of_b, self._of_a, self._of_out, self._of_out
         code = _library().cublasLtMatmulAlgoGetHeuristic(
@@ -146,12 +168,12 @@ class _Plan:
         _library().cublasLtMatmulPreferenceDestroy(wanted)
         return [] if code else [_Algorithm(offer.algorithm.data) for offer in found[: count.value] if not offer.state]
 
-    def __call__(self, a: Tensor, b: Tensor, out: Tensor, bias: Tensor | None, aux: Tensor | None) -> None:
+    def __call__(self, a: Tensor, b: Tensor, out: Tensor, more: More) -> None:
         stream = torch.cuda.current_stream().cuda_stream
         space = _workspace(self.form.device, stream)
         place, address = self._of_out, ctypes.c_void_p(out.data_ptr())
         with self._lock:
-            self._point(bias, aux)
+            self._point(*more)
             code = _library().cublasLtMatmul(
                 _handle(self.form.device), self._description,
                 ctypes.byref(self._alpha), ctypes.c_void_p(b.data_ptr()), self._of_b,
@@ -161,21 +183,24 @@ class _Plan:
             )  # fmt: skip
         _require(code, "run a product")
 
-    def _point(self, bias: Tensor | None, aux: Tensor | None) -> None:
+    def _point(self, bias: Tensor | None, aux: Tensor | None, scales: Scales | None) -> None:
         if bias is not None:
             self._set(_BIAS, ctypes.c_void_p(bias.data_ptr()))
         if aux is not None:
             self._set(_AUX, ctypes.c_void_p(aux.data_ptr()))
             self._set(_AUX_STRIDE, ctypes.c_int64(self.form.columns))
+        if scales is not None:  # the library's A is b
+            self._set(_SCALE_A, ctypes.c_void_p(scales.of_b.data_ptr()))
+            self._set(_SCALE_B, ctypes.c_void_p(scales.of_a.data_ptr()))
 
     def _set(self, attribute: int, value: ctypes._SimpleCData[Any]) -> None:
         _set("MatmulDesc", self._description, attribute, value)
 
-    def _layout(self, rows: int, columns: int, turned: bool) -> ctypes.c_void_p:
+    def _layout(self, dtype: torch.dtype, rows: int, columns: int, turned: bool) -> ctypes.c_void_p:
         """Describe a row-major matrix (rows, columns), or one given as (columns, rows), to the library."""
         long, short = (rows, columns) if turned else (columns, rows)
         sizes = ctypes.c_uint64(long), ctypes.c_uint64(short), ctypes.c_int64(long)
-        return _made("MatrixLayout", _TYPES[self.form.dtype], *sizes)
+        return _made("MatrixLayout", _TYPES[dtype], *sizes)
 
 
 _plans: dict[ProductShape, _Plan | None] = {}
@@ -187,7 +212,7 @@ def _plan(form: ProductShape, fastest: Callable[[_Plan], list[int] | None]) -> _
         return _plans[form]
     plan = _Plan(form)
     if torch.cuda.is_current_stream_capturing():  # nothing can be timed now; the next call may
-        first = plan.offers(None, None)
+        first = plan.offers((None, None, None))
         plan.algorithm = first[0] if first else plan.algorithm
         return plan if first else None
     facts = [torch.cuda.get_device_name(form.device), torch.__version__, _version()]
@@ -199,18 +224,16 @@ def _plan(form: ProductShape, fastest: Callable[[_Plan], list[int] | None]) -> _
     return _plans[form]
 
 
-def _fastest(
-    plan: _Plan, a: Tensor, b: Tensor, out: Tensor, bias: Tensor | None, aux: Tensor | None
-) -> list[int] | None:
+def _fastest(plan: _Plan, a: Tensor, b: Tensor, out: Tensor, more: More) -> list[int] | None:
     """The data of the algorithm that takes least time for these tensors, which are written as by one call."""
     place = torch.empty_like(out) if plan.form.add else out  # timing adds many times
 
     def run(algorithm: _Algorithm) -> None:
         plan.algorithm = algorithm
-        plan(a, b, place, bias, aux)
+        plan(a, b, place, more)
 
     able = []
-    for algorithm in plan.offers(bias, aux):
+    for algorithm in plan.offers(more):
         try:
             run(algorithm)
         except RunFailed:  # offered, and not for these addresses

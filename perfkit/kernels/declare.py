@@ -130,7 +130,7 @@ class Operation:
     - `cost`: least FLOP and bytes of one call.
     - `parts`: where several GPU kernels of one call share its work: the name of each → its part of the cost. They add
       up to 1. Without it the kernel that takes the most time has the whole cost, and the others have none.
-    - `dtypes`: tensors that are not of the working precision: name → "fp32" or "int64".
+    - `dtypes`: tensors that are not of the working precision: name → "fp32", "int64", "bf16", "e4m3" or "e5m2".
     - `failures`: a kernel's return code (2 and up) → one sentence.
     - `tolerance`: largest error in a precision, |y - reference| / (|reference| + root mean square of the reference).
     - `growth`: factor on the tolerance for a case of given sizes: results of a larger case are smaller.

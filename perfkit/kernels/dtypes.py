@@ -9,9 +9,12 @@ TORCH_DTYPES = {
     "fp32": torch.float32,
     "fp16": torch.float16,
     "bf16": torch.bfloat16,
+    "e4m3": torch.float8_e4m3fn,
+    "e5m2": torch.float8_e5m2,
     "int64": torch.int64,
     "int32": torch.int32,
 }
+FP8 = ("e4m3", "e5m2")
 NAMES = {dtype: name for name, dtype in TORCH_DTYPES.items()}
 
 

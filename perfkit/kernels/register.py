@@ -41,7 +41,7 @@ def load(extra_dirs: Iterable[str | Path] = ()) -> dict[str, Implementation]:
     if not devices:
         raise Unavailable(device_unavailable(families, "cpu") or "No kernel can run on this machine.")
     operations = [o for family in families for o in family.operations if _is_new(o)]
-    runners = [Runner(o, d) for o in operations for d in devices if candidates(o, d, _PREPARED_DTYPE)]
+    runners = [Runner(o, d) for o in operations for d in devices if candidates(o, d, _prepared(o))]
     # Compilers are processes of their own: a few at a time. Any failure is raised here, before anything is registered.
     with ThreadPoolExecutor(max_workers=4) as pool:
         list(pool.map(_prepare, runners))
@@ -53,10 +53,17 @@ def load(extra_dirs: Iterable[str | Path] = ()) -> dict[str, Implementation]:
 
 def _prepare(runner: Runner) -> Implementation | None:
     """Build what will run; None when it lacks the version asked for, which is an error only if it gets called."""
-    found = candidates(runner.operation, runner.device, _PREPARED_DTYPE, selection.wanted().language)
+    dtype = _prepared(runner.operation)
+    found = candidates(runner.operation, runner.device, dtype, selection.wanted().language)
     if selection.wanted().version not in (None, *(i.version for i in found)):
         return None
-    return runner.prepare(_PREPARED_DTYPE)
+    return runner.prepare(dtype)
+
+
+def _prepared(operation: Operation) -> str:
+    """The precision that is built at once: the usual one, or of an operation that lacks it its first."""
+    every = dict.fromkeys(dtype for i in operation.implementations for dtype in i.dtypes)
+    return _PREPARED_DTYPE if _PREPARED_DTYPE in every else next(iter(every))
 
 
 def runner(operation: Operation, device: str) -> Runner:

@@ -133,18 +133,24 @@ def test_a_scale_that_is_off_is_found(
     assert products([name for name in found if name.startswith("scale of")]) == expected
 
 
+@pytest.mark.parametrize("which", [0, -1], ids=["the first", "the one before"])
 @pytest.mark.parametrize("dtype", [FORWARD, GRADIENT], ids=["forward", "gradient"])
-def test_a_stale_scale_is_found(monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype) -> None:
-    """A scale that was right for the first tensor of its shape that came along, and is kept."""
+def test_a_stale_scale_is_found(monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, which: int) -> None:
+    """A scale that was right for an earlier tensor of its shape: too large, or too small, which also cuts off."""
     right, kept = scale_of, {}  # type: ignore[var-annotated]
 
     def stale(x: Tensor, d: torch.dtype) -> Tensor:
-        return kept.setdefault((tuple(x.shape), d), right(x, d)) if d == dtype else right(x, d)
+        scale = right(x, d)
+        earlier = kept.setdefault((tuple(x.shape), d), [scale])
+        found = earlier[which] if d == dtype else scale
+        earlier.append(scale)
+        return found
 
     monkeypatch.setattr(linear, "scale_of", stale)
     model = a_model()
     convert(model, "h.*")
-    assert any(name.startswith("scale of") for name in wrong(model))
+    found = wrong(model)
+    assert found and (which == 0 or any(name.startswith("scale of") for name in found))
 
 
 def test_another_format_and_products_in_bf16_are_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -79,19 +79,19 @@ def test_a_subclass_of_a_linear_layer_stays_what_it_is() -> None:
     assert chosen(model, "h.*") == (["h.0.0"], [])
 
 
-def test_other_backends_say_why_not() -> None:
-    settings = settings_of("gpt2")
-    for name in ("thunder", "thunder-llmc", "llmc"):
-        reason = backends.get(name).unavailable(settings)
-        assert reason and "--dtype bf16" in reason
+def test_thunder_alone_says_why_not() -> None:
+    reason = backends.get("thunder").unavailable(settings_of("gpt2"))
+    assert reason and "thunder-llmc" in reason and "--dtype bf16" in reason
+    assert backends.get("llmc").unavailable(settings_of("gpt2")) is None
 
 
+@pytest.mark.parametrize("backend", ["eager", "llmc"])
 @pytest.mark.parametrize("workload", ["gpt2", "llama"])
-def test_fifty_steps_beside_bf16_and_fp32(workload: str) -> None:
+def test_fifty_steps_beside_bf16_and_fp32(workload: str, backend: str) -> None:
     given = {"batch_size": 2, "sequence_length": 32}
     curves = {}
     for dtype in ("fp32", "bf16", "fp8"):
-        side = Side(settings_of(workload, dtype=dtype, **given), "eager")
+        side = Side(settings_of(workload, dtype=dtype, **given), backend)
         curves[dtype] = [float(side.step()) for _ in range(50)]
     fall = curves["fp32"][0] - curves["fp32"][-1]
     assert fall > 0

@@ -13,8 +13,16 @@ from torch import Tensor
 from perfkit.errors import InputError, UsageError
 from perfkit.kernels import Operation, bind, catalog, find, use_version
 from perfkit.kernels.checking import Inputs, poisoned_run
+from perfkit.kernels.dtypes import FP8
 
-WITH_OUTPUTS = [o.name for family in catalog() for o in family.operations if o.signature.outputs]
+
+def can_be_added_to(operation: Operation) -> bool:
+    """Whether it has outputs, none of them of fp8, whose numbers have no sums, and takes fp32."""
+    types = {dtype for i in operation.implementations for dtype in i.dtypes}
+    return bool(operation.signature.outputs) and not {*operation.dtypes.values()} & {*FP8} and "fp32" in types
+
+
+WITH_OUTPUTS = [o.name for family in catalog() for o in family.operations if can_be_added_to(o)]
 
 
 def some_inputs(operation: Operation) -> tuple[Any, ...]:
@@ -50,6 +58,16 @@ def test_only_the_named_outputs_are_added_to() -> None:
     assert torch.equal(outputs[0], expected[0])
     assert torch.allclose(outputs[1], expected[1] + 1, atol=1e-5)
     assert torch.equal(outputs[2], expected[2])
+
+
+def test_numbers_of_fp8_are_written_and_not_added_to() -> None:
+    x, amax = torch.randn(32, 16), torch.tensor(5.0)
+    outputs = torch.ops.perfkit.fp8_cast(x, amax)
+    bound = [torch.empty_like(o) for o in outputs]
+    bind("fp8_cast", (x, amax), bound)()
+    assert all(torch.equal(a.float(), b.float()) for a, b in zip(bound, outputs, strict=True))
+    with pytest.raises(UsageError, match="cannot add to x8"):
+        bind("fp8_cast", (x, amax), bound, accumulate=("x8", "scale"))
 
 
 def test_numbers_change_by_name() -> None:

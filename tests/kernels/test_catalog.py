@@ -15,18 +15,22 @@ from perfkit.cost.model import Call, Cost, TensorSpec
 from perfkit.errors import InputError, PerfkitError, RunFailed, Unavailable, UsageError
 from perfkit.kernels import catalog, check, cost_model, find, load, shapes, versions
 from perfkit.kernels.checking import Inputs, as_tuple
+from perfkit.kernels.dtypes import TORCH_DTYPES
 from perfkit.kernels.schema import Schema
 from tests.support import forks
 
 BOTH_WAYS = (
     "encoder", "embedding", "layernorm", "bias_relu", "split_heads", "merge_heads", "causal_softmax", "flash_attention",
-    "gelu", "softmax", "cross_entropy", "linear_cross_entropy", "rmsnorm", "rotary", "swiglu", "linear_gelu",
+    "gelu", "softmax", "cross_entropy", "linear_cross_entropy", "rmsnorm", "rotary", "swiglu", "swiglu_amax",
+    "linear_gelu",
     *(f"multiply_add_{name}" for name in ("relu", "sigmoid", "gelu", "silu")),
 )  # fmt: skip
 ALONE = (
     "bias_gradient", "gelu_bias_backward", "split_heads_bias_backward",
     "residual_forward", "residual_layernorm_forward", "residual_rmsnorm_forward", "classifier",
-    "adamw_step", "global_norm", "gemv", "gemv_bias",
+    "adamw_step", "global_norm", "gemv", "gemv_bias", "gelu_amax_forward", "gelu_bias_amax_backward",
+    "fp8_amax", "fp8_cast", "fp8_gradient_cast",
+    *(f"fp8_linear_{name}" for name in ("forward", "bias_forward", "backward_input", "backward_weight")),
     *(f"linear_{name}" for name in ("forward", "bias_forward", "backward_input", "backward_weight")),
     *(f"decode_{name}" for name in ("qkv", "attention", "sum", "swiglu", "head", "token")),
 )  # fmt: skip
@@ -143,6 +147,13 @@ def spec(*shape: int, dtype: str = "fp32") -> TensorSpec:
         ("rmsnorm_backward", (spec(5, 8), spec(5, 8), spec(8), spec(5), 3), 9 * 40 + 5, 4 * 141, 160 + 32),
         ("swiglu_forward", (spec(5, 8), spec(5, 8)), 200, 320, 160),
         ("swiglu_backward", (spec(5, 8), spec(5, 8), spec(5, 8)), 440, 480, 320),
+        ("swiglu_amax_forward", (spec(5, 8), spec(5, 8), spec()), 200 + 80, 320 + 4, 160 + 4),
+        ("swiglu_amax_backward", (*[spec(5, 8)] * 3, spec(), spec()), 440 + 160, 480 + 8, 320 + 8),
+        ("gelu_amax_forward", (spec(10, 4), spec()), 360 + 80, 164, 164),
+        ("gelu_bias_amax_backward", (spec(10, 4), spec(10, 4), spec()), 760 + 80, 324, 160 + 16 + 4),
+        ("fp8_amax", (spec(5, 8, dtype="bf16"), spec()), 80, 84, 4),
+        ("fp8_cast", (spec(5, 8, dtype="bf16"), spec()), 160, 84, 84),
+        ("fp8_gradient_cast", (spec(5, 8), spec()), 160, 164, 84),
         ("rotary_forward", (spec(2, 3, 4, 8), spec(2, 3, 2, 8), spec(3, 4), spec(3, 4)), 3 * 288, 4 * 312, 4 * 288),
         ("softmax_forward", (spec(5, 8),), 200, 160, 160),
         ("softmax_backward", (spec(5, 8), spec(5, 8)), 160, 320, 160),
@@ -221,7 +232,8 @@ def test_a_benchmark_knows_how_many_positions_count() -> None:
 def test_find_names_what_there_is() -> None:
     assert find("perfkit::gelu_forward") == find("gelu_forward")
     with pytest.raises(
-        UsageError, match=r"no kernel operation called gelu\..*gelu_backward, gelu_bias_backward, gelu_forward"
+        UsageError,
+        match=r"no kernel operation called gelu\..*gelu_backward, gelu_bias_amax_backward, gelu_bias_backward, gelu_",
     ):
         find("gelu")
 
@@ -378,9 +390,8 @@ def test_what_is_allocated_has_the_shapes_and_types_that_the_reference_gives(ope
     expected = as_tuple(operation.reference(*exact))[len(operation.signature.mutated) :]
     made = as_tuple(operation.allocate(*arguments))
     assert [o.shape for o in made] == [e.shape for e in expected]
-    types = {"fp32": torch.float32, "int64": torch.int64}
     assert [o.dtype for o in made] == [
-        types.get(operation.dtypes.get(name, ""), torch.bfloat16) for name in operation.signature.outputs
+        TORCH_DTYPES[operation.dtypes.get(name, "bf16")] for name in operation.signature.outputs
     ]
 
 

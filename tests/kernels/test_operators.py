@@ -16,6 +16,7 @@ from perfkit import functional
 from perfkit.errors import InputError, RunFailed, UsageError
 from perfkit.kernels import catalog, find, use_version
 from perfkit.kernels.checking import Inputs
+from perfkit.kernels.dtypes import FP8
 
 ops = torch.ops.perfkit
 OPERATIONS = [operation.name for family in catalog() for operation in family.operations]
@@ -123,24 +124,35 @@ def test_gradients_are_those_of_the_same_function_in_fp64(name: str, version: in
         assert torch.allclose(g.double(), e, rtol=1e-5, atol=1e-6)
 
 
+def drawn(name: str, dtype: str, seed: int) -> Inputs:
+    """Inputs in `dtype`, or in the precision that the operation has."""
+    return Inputs(dtype if dtype in find(name).tolerance else "e4m3", seed)
+
+
+# Those of PyTorch's own checks that compare no numbers, which they cannot in fp8.
+CHECKS = ("test_autograd_registration", "test_faketensor")
+
+
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_operators_pass_the_checks_of_torch_library(name: str) -> None:
     """Schema, autograd registration, shapes under fake tensors, and tracing with dynamic shapes."""
     operation = find(name)
-    arguments = operation.inputs(Inputs("fp32", 3), **operation.cases[1 if "V" in operation.cases[0] else 0])
+    arguments = operation.inputs(drawn(name, "fp32", 3), **operation.cases[1 if "V" in operation.cases[0] else 0])
     floating = [a for a in arguments if isinstance(a, Tensor) and a.is_floating_point()]
     if operation.gradient is not None:
         for tensor in floating:
             tensor.requires_grad_()
     # An output may be exactly symmetric in its inputs only by rounding: compiled and eager agree to fp32.
-    torch.library.opcheck(getattr(ops, name).default, arguments, rtol=1e-4, atol=1e-5)
+    fp8 = {*operation.dtypes.values(), *operation.tolerance} & {*FP8}
+    checks = CHECKS if fp8 else (*CHECKS, "test_schema", "test_aot_dispatch_dynamic")
+    torch.library.opcheck(getattr(ops, name).default, arguments, test_utils=checks, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_shapes_on_the_meta_device_are_the_real_ones(name: str, dtype: torch.dtype) -> None:
     operation = find(name)
-    arguments = operation.inputs(Inputs("bf16" if dtype == torch.bfloat16 else "fp32", 5), **operation.cases[0])
+    arguments = operation.inputs(drawn(name, "bf16" if dtype == torch.bfloat16 else "fp32", 5), **operation.cases[0])
     real = getattr(ops, name)(*arguments)
     meta = getattr(ops, name)(*(a.to("meta") if isinstance(a, Tensor) else a for a in arguments))
     pairs = zip(*((o,) if isinstance(o, Tensor) else o or () for o in (real, meta)), strict=True)

@@ -40,7 +40,7 @@ def test_each_instruction_set_agrees(isa: str) -> None:
         "from perfkit.kernels import catalog, check\n"
         "for family in catalog():\n"
         "    for operation in family.operations:\n"
-        "        for dtype in ('fp32', 'bf16'):\n"
+        "        for dtype in {d for i in operation.implementations for d in i.dtypes}:\n"
         "            [result.require() for result in check(operation, None, dtype, seed=5)]\n"
         "print('all right')"
     )

@@ -226,6 +226,8 @@ class Thunder(Backend):
 
     def unavailable(self, settings: Settings | None = None) -> str | None:
         """Return why Thunder cannot run here, or None."""
+        if settings is not None and settings.dtype == "fp8":
+            return "Thunder alone has no products of fp8: choose thunder-llmc or another backend, or --dtype bf16."
         return parallel.cannot(self.name, settings, tuple(TRACED)) or support.unavailable(settings)
 
     def load(self, settings: Settings) -> None:

@@ -23,6 +23,7 @@ BEGIN, LINE, END = "perfkit_begin", "perfkit_line", "perfkit_end"
 _MARKS = (BEGIN, LINE, END)
 _PYTHON = ("python_del", "clear_mutable_collection")
 _RETURN = "python_return"
+_OWN_OPERATOR = {"cast_to_fp8": "fp8_cast"}  # of symbols that are only part of what the model called
 BETWEEN = "\n\n"  # two traces in a text
 
 
@@ -59,7 +60,8 @@ class LineRanges(Transform):
             if bound.sym.name == _RETURN:
                 marked.bound_symbols += self._at_return(trace, line, bind) if begun else []
             elif bound.sym.executor is not None and bound.sym.name not in _PYTHON:
-                name = profile_names.line_name(direction(trace), line, evidence or "none", _members(found))
+                members = _members(found, _OWN_OPERATOR.get(bound.sym.name, ""))
+                name = profile_names.line_name(direction(trace), line, evidence or "none", members)
                 marked.bound_symbols.append(bind(LINE if begun else BEGIN, name))
                 begun = True
             marked.bound_symbols.append(bound)
@@ -129,13 +131,16 @@ def line_numbers(trace: Any) -> list[int]:
     return numbers
 
 
-def _members(found: list[tuple[LogicalOperator, float]]) -> list[tuple[str, str, float]]:
-    """Members with shares by the bytes they touch; equal shares where nothing is known of those."""
+def _members(found: list[tuple[LogicalOperator, float]], operator: str = "") -> list[tuple[str, str, float]]:
+    """Members with shares by the bytes they touch; equal shares where nothing is known of those.
+
+    `operator` stands for that of each member, where it is given.
+    """
     weight: dict[LogicalOperator, float] = {}
     for origin, size in found:
         weight[origin] = weight.get(origin, 0.0) + size
     whole = sum(weight.values())
-    return [(o.module, o.operator, w / whole if whole else 1 / len(weight)) for o, w in weight.items()]
+    return [(o.module, operator or o.operator, w / whole if whole else 1 / len(weight)) for o, w in weight.items()]
 
 
 def _binder() -> Callable[..., Any]:

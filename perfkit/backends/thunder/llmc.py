@@ -8,7 +8,7 @@ gradient is needed, once backward; `problems` names each kernel that the execute
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -41,6 +41,7 @@ class LlmcProgram(ThunderProgram):
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
+        *_, self._executors, _ = arguments
         self._fused = fuse(self.optimizer)
 
     def warnings(self) -> list[str]:
@@ -56,6 +57,12 @@ class LlmcProgram(ThunderProgram):
         outputs, loss = super().evaluated(batch)
         expect_none(loss)
         return outputs, loss
+
+    def calling(self, layers: Sequence[Any]) -> Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]:
+        """Return a function that runs each layer as Thunder's program of it, by the executors of the model."""
+        thunder = support.load()
+        compiled = [thunder.jit(layer, executors=self._executors) for layer in layers]
+        return super().calling(compiled)
 
     def symbols(self) -> list[Symbol]:
         """First the expected symbols, by the name that the model calls, then everything else that ran."""

@@ -34,8 +34,6 @@ def unavailable(settings: Settings | None) -> str | None:
         return f"lightning-thunder needs a Python before 3.14, and this is {found}: make an environment with 3.13."
     if importlib.util.find_spec("thunder") is None:
         return "lightning-thunder is not installed: pip install 'perfkit[thunder]'."
-    if settings is not None and settings.dtype == "fp8":
-        return "Thunder traces no products of fp8 here: choose eager, compile, kernels or triton, or --dtype bf16."
     if settings is not None:
         try:
             executors(settings.executors) if settings.executors else _import_once()

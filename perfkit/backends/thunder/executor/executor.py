@@ -12,6 +12,7 @@
     torch.nn.functional.gelu (tanh)            perfkit::gelu_forward            perfkit::gelu_backward
     torch.nn.functional.cross_entropy (mean)   perfkit::cross_entropy_forward   perfkit::cross_entropy_backward
     perfkit.functional.linear_cross_entropy    perfkit::linear_cross_entropy_…  the same
+    perfkit.fp8.linear.products                perfkit::fp8_linear_forward      perfkit::fp8_linear_backward_…
 
 Besides (`library`): linear layers, gradients of embeddings and sums of 16-bit numbers stay the library's, in a form
 that costs less: on the CPU products into memory on huge pages, on a GPU a long vocabulary padded; a bias's gradient is
@@ -40,7 +41,7 @@ from thunder.core import dtypes
 from thunder.core.prims import get_grad, put_grad
 
 from perfkit import functional
-from perfkit.backends.thunder.executor import attention, library, linear_loss, losses, transposed
+from perfkit.backends.thunder.executor import attention, fp8, library, linear_loss, losses, transposed
 from perfkit.backends.thunder.executor.registry import (
     KERNELS,
     NAME,
@@ -52,7 +53,9 @@ from perfkit.backends.thunder.executor.registry import (
     use_catalog,
 )
 
-__all__ = ["KERNELS", "NAME", "attention", "executor", "library", "linear_loss", "losses", "transposed", "use_catalog"]
+__all__ = [
+    "KERNELS", "NAME", "attention", "executor", "fp8", "library", "linear_loss", "losses", "transposed", "use_catalog",
+]  # fmt: skip
 
 
 # ---- heads ----------------------------------------------------------------------------------------------------------

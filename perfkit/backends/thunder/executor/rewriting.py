@@ -10,7 +10,7 @@ from typing import Any
 from thunder.core.trace import TraceTag
 from thunder.core.transforms import Transform
 
-from perfkit.backends.thunder.executor import losses, none_gradients, transposed
+from perfkit.backends.thunder.executor import fp8, losses, none_gradients, transposed
 
 
 class Rewriting(Transform):
@@ -24,6 +24,6 @@ class Rewriting(Transform):
         return prologue_trace, transposed.joined(losses.claimed(computation_trace)), epilogue_trace
 
     def transform_trace_post_optimization(self, computation_trace: Any, **kwargs: Any) -> Any:
-        """Let the backward trace take absent gradients."""
+        """Let the backward trace take absent gradients, and the forward trace cast a tensor to fp8 once."""
         tag = TraceTag.BACKWARD  # type: ignore[attr-defined]  # an enumeration that mypy does not see through
-        return none_gradients.tolerated(computation_trace) if tag in computation_trace.tags else computation_trace
+        return (none_gradients.tolerated if tag in computation_trace.tags else fp8.shared)(computation_trace)
