@@ -162,3 +162,22 @@ def test_layers_with_the_same_input_share_its_cast(monkeypatch: pytest.MonkeyPat
     side = Side(settings, "llmc")
     side.program.train_step([side._batch(0), side._batch(1)])
     assert counted == {"fp8_cast": 7 + 2 * 4, "fp8_gradient_cast": 2 * 7}
+
+
+def test_thunder_casts_a_tensor_once_and_says_which_lines_cast() -> None:
+    settings = resolve_settings(
+        find("llama"), preset="tiny", dtype="fp8", batch_size=2, sequence_length=32, dimensions={"layers": "1"}
+    )
+    reason = backends.get("thunder-llmc").unavailable(settings)
+    if reason:
+        pytest.skip(reason)
+    side = Side(settings, "thunder-llmc")
+    side.step()
+    casts = {s.trace: s.count for s in side.program.symbols() if s.name == "cast_to_fp8"}
+    assert casts == {"forward": 7 + 4, "backward": 7} and not side.program.problems()
+    from perfkit.backends.thunder.line_ranges import _members
+    from perfkit.backends.thunder.origins import LogicalOperator
+
+    origin = LogicalOperator("model.layers.0.mlp.up_proj", "fp8_linear")
+    assert _members([(origin, 4.0)], "fp8_cast") == [(origin.module, "fp8_cast", 1.0)]
+    assert _members([(origin, 4.0)]) == [(origin.module, "fp8_linear", 1.0)]

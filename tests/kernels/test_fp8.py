@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 import torch
 
+from perfkit.bench.catalog import cost_of
 from perfkit.cost.model import Call, TensorSpec
 from perfkit.kernels import check, cost_model, cublaslt, find, load
+from perfkit.kernels.checking import Inputs
 from perfkit.kernels.languages import candidates
 from perfkit.tree.names import parts
 
@@ -155,3 +157,10 @@ def test_what_the_library_is_told_of_a_product_of_bf16_is_as_before(monkeypatch:
     attributes, layouts = told((torch.bfloat16,) * 3, None, monkeypatch)
     assert {a: number(v) for a, v in attributes.items()} == {3: 1, 4: 0, 7: 1}
     assert layouts == [[14, 16, 48, 16], [14, 16, 32, 16], [14, 48, 32, 48]]
+
+
+def test_a_benchmark_knows_the_work_of_a_product() -> None:
+    operation = find("fp8_linear_forward")
+    cost = cost_of(operation, operation.inputs(Inputs("e4m3", 1), N=16, K=32, M=48))
+    assert cost.flop == {"matrix_fp8": 2.0 * 16 * 32 * 48}
+    assert (cost.bytes_read, cost.bytes_written) == (16 * 32 + 48 * 32 + 8, 2 * 16 * 48)
