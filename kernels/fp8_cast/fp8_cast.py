@@ -41,11 +41,14 @@ def gradient_cast_reference(dy: Tensor, amax: Tensor) -> tuple[Tensor, Tensor, T
 
 
 def _cast(x: Tensor, amax: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
-    """Numbers of `dtype` in the type of `x`. Scale and quotient in fp32: the last bits say which number is nearer."""
+    """Numbers of `dtype` in the type of `x`. Scale and quotient in fp32: the last bits say which number is nearer.
+
+    The divisor is a tensor on the device: by a number, PyTorch's CUDA kernel multiplies by its reciprocal.
+    """
     import torch
 
     most = torch.finfo(dtype).max
-    scale = amax.float().clamp(min=LEAST) / most
+    scale = amax.float().clamp(min=LEAST) / torch.tensor(most, device=amax.device)
     rounded = (x.float() * scale.reciprocal()).clamp(-most, most).to(dtype).to(x.dtype)
     return rounded, rounded.t(), scale
 
