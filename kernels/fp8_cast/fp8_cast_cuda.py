@@ -14,24 +14,32 @@ def fp8_amax_v1(host: Host, x: Argument, amax: Argument, n: int, *, block: int =
     host.launch(f"fp8_amax_v1<T, {width}, {PACKS}>", ceil(n, block * width * PACKS), block, x, amax, n)
 
 
-def fp8_cast_v1(host: Host, *given: Argument | int) -> None:
+def fp8_cast_v1(
+    host: Host, x: Argument, amax: Argument, x8: Argument, x8t: Argument, scale: Argument, N: int, M: int
+) -> None:
     """Version 1: one element a thread."""
-    _plain(host, "E4M3", *given)
+    _plain(host, "E4M3", x, amax, x8, x8t, scale, N, M)
 
 
-def fp8_gradient_cast_v1(host: Host, *given: Argument | int) -> None:
+def fp8_gradient_cast_v1(
+    host: Host, x: Argument, amax: Argument, x8: Argument, x8t: Argument, scale: Argument, N: int, M: int
+) -> None:
     """Version 1: one element a thread."""
-    _plain(host, "E5M2", *given)
+    _plain(host, "E5M2", x, amax, x8, x8t, scale, N, M)
 
 
-def fp8_cast_v2(host: Host, *given: Argument | int) -> None:
+def fp8_cast_v2(
+    host: Host, x: Argument, amax: Argument, x8: Argument, x8t: Argument, scale: Argument, N: int, M: int
+) -> None:
     """Version 2: tiles by way of shared memory, 16-byte accesses to all tensors."""
-    _tiles(host, "E4M3", *given)
+    _tiles(host, "E4M3", x, amax, x8, x8t, scale, N, M)
 
 
-def fp8_gradient_cast_v2(host: Host, *given: Argument | int) -> None:
+def fp8_gradient_cast_v2(
+    host: Host, x: Argument, amax: Argument, x8: Argument, x8t: Argument, scale: Argument, N: int, M: int
+) -> None:
     """Version 2: tiles by way of shared memory, 16-byte accesses to all tensors."""
-    _tiles(host, "E5M2", *given)
+    _tiles(host, "E5M2", x, amax, x8, x8t, scale, N, M)
 
 
 def _plain(

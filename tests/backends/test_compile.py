@@ -333,8 +333,8 @@ def test_a_structure_that_changed_is_a_warning_and_nothing_else(monkeypatch):
 
 
 def test_a_name_that_two_different_kernels_share_tells_nothing():
-    def kernel(size: float) -> inductor.FusedKernel:
-        return inductor.FusedKernel(size, size, (), ("aten::add",))
+    def kernel(size: float) -> inductor.GeneratedKernel:
+        return inductor.GeneratedKernel(size, size, (), ("aten::add",))
 
     recorded = inductor.Recording()
     for size in (8.0, 8.0, 16.0):
