@@ -44,6 +44,11 @@ def test_what_the_machine_could_do_otherwise_is_said_without_the_waiting() -> No
     assert idle.saving_ns == pytest.approx(600e3 * 3 / 4) and "counted as if they had not" in idle.evidence
 
 
+def test_calls_without_shapes_are_called_by_their_name_alone() -> None:
+    sentence = with_waiting({**faults.product(40), "shapes": ""})["unequal-calls"].evidence
+    assert "calls of mm (usually 40.00 µs" in sentence
+
+
 def test_lookups_and_slow_precisions_are_held_against_their_roof_without_the_waiting() -> None:
     """2 MB are 20 µs at the bandwidth; 20 MFLOP are 40 µs in bf16 and 5 in fp32."""
     lookup = faults.cpu(

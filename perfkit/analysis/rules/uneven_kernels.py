@@ -104,7 +104,8 @@ def _by_pages(case: Case, more: Reals) -> Booleans:
 def _largest(case: Case, more: Reals, rows: Booleans) -> tuple[str, int, float]:
     """The operator that lost most, with what its calls take; how many of them waited, and how long in all."""
     shapes = case.text("shapes")
-    names = np.array([f"{n} of {operands(s)}" for n, s in zip(case.text("short_name"), shapes, strict=True)], object)
+    pairs = zip(case.text("short_name"), map(operands, shapes), strict=True)
+    names = np.array([f"{name} of {taken}" if taken else name for name, taken in pairs], object)
     chosen, index = np.unique(names[rows], return_inverse=True)
     lost = np.bincount(index, weights=more[rows])
     most = int(lost.argmax())
