@@ -136,7 +136,7 @@ def _bound_now(name: str, *arguments: Any, out: Sequence[Tensor] = ()) -> None:
 
 
 def calling(layers: Sequence[Any]) -> Callable[[Sequence[Tensor]], list[Tensor]]:
-    """A function that runs layers, each with its input (N, K), as a step by hand does: for their check."""
+    """Return a function that runs layers, each with its input (N, K), as a step by hand does: for their check."""
     made: dict[int, Eights] = {}
 
     def call(inputs: Sequence[Tensor]) -> list[Tensor]:

@@ -136,7 +136,7 @@ def shared(trace: Any) -> Any:
 
 
 def _freed(symbols: list[Any], names: set[str]) -> list[Any]:
-    """The symbols, with the values of these names deleted behind their last use."""
+    """Return the symbols, with the values of these names deleted after their last use."""
     last: dict[str, int] = {}
     for place, bound in enumerate(symbols):
         used = {p.name for p in (*bound.flat_proxy_args, *bound.flat_proxy_outs)} & names
