@@ -150,6 +150,85 @@ def test_rows_of_a_gpu(tmp_path: Path) -> None:
     assert frame["family"].tolist()[:4] == ["matmul", "matmul", "elementwise", "copy"]
 
 
+def test_a_command_buffer_s_kernels_are_known_by_their_nodes() -> None:
+    """GPT-2's block on an H200, B = 8, T = 1024, C = 768 (JAX 0.11.2): all of a step is one CUDA graph."""
+    table = _table(FIXTURES / "gpu_block.xplane.pb.gz")
+    frame = table.frame
+    assert len(frame) == 249 and frame["duration_ns"].sum() == 10_551_004  # what jax.profiler.ProfileData sums up
+    linear = 2 * 8 * 1024 * 768 * (3 + 1 + 4 + 4) * 768
+    one_of_attention = 2 * 8 * 12 * 1024 * 1024 * 64  # by cuBLAS; the other five are XLA's own kernels, see below
+    flop = frame.groupby(["step", "pass"], observed=True)["flop_matrix_tf32"].sum()
+    assert flop.xs("forward", level="pass").tolist() == [linear] * 3
+    assert flop.xs("backward", level="pass").tolist() == [2 * linear + one_of_attention] * 3
+    kernels = frame[frame["kind"] == "gpu_kernel"]
+    assert kernels["operator"].notna().all() and not kernels["operator"].str.startswith("command_buffer").any()
+    again = kernels[kernels["name"] == "fusion_124"]  # the kernel of fusion.124, which fusion.126 runs as well
+    assert again["module"].tolist() == ["attn", "mlp"] * 3
+    assert kernels[kernels["name"].str.startswith("gemm_fusion")]["flop_matrix_fp32"].isna().all()
+
+
+def _graph(nodes: int = 0, unlike: bool = False) -> bytes:
+    """Two launches of a graph of five commands: a product by two kernels and one by one, between XLA's own kernels.
+
+    `nodes` moves the numbers of the commands; with `unlike` a kernel is named after an instruction of another shape.
+    """
+    product = json.dumps({"gemm_backend_config": {"dot_dimension_numbers": {"lhs_contracting_dimensions": ["1"]}}})
+    wide, square = shape("bf16", 256, 512), shape("bf16", 256, 256)
+
+    def gemm(number: int, name: str, scopes: str) -> bytes:
+        settings = field(28, "__cublas$gemm"), field(43, product)
+        return instruction(number, name, "custom-call", wide, operands(1, 2), *settings, scopes=scopes)
+
+    hlo = module(
+        (1, [
+            instruction(1, "x", "parameter", shape("bf16", 256, 128)),
+            instruction(2, "w", "parameter", shape("bf16", 128, 512)),
+            instruction(3, "add_fusion", "fusion", wide, operands(1), calls(2), scopes="jit(f)/a/add"),
+            gemm(4, "cublas-gemm.1", "jit(f)/b/dot_general"),
+            instruction(5, "product", "bitcast", wide, operands(4)),
+            instruction(6, "add_fusion.1", "fusion", wide, operands(1), calls(2), scopes="jit(f)/c/add"),
+            gemm(7, "cublas-gemm.2", "jit(f)/d/dot_general"),
+            instruction(8, "last_fusion", "fusion", square, operands(1), calls(2), scopes="jit(f)/e/add"),
+        ]),
+        (2, [instruction(9, "add", "add", wide)]),
+        order=[1, 2, 3, 4, 5, 6, 7, 8],
+    )  # fmt: skip
+    ran = (
+        ("add_fusion", 0), ("Memset 0", 5), ("sm90_xmma_gemm_bf16", 6), ("splitKreduce_kernel", 7),
+        ("last_fusion" if unlike else "add_fusion", 2), ("nvjet_tst", 8), ("last_fusion", 4),
+    )  # fmt: skip
+    kernels, launches = [], []
+    for run in range(2):
+        for i, (name, node) in enumerate(ran):
+            said = {"hlo_op": "command_buffer", "program_id": 7, "correlation_id": run + 1, "cuda_graph_id": 3}
+            start = 10_000 * run + 1000 * i
+            kernels.append((name, start, start + 900, {**said, "cuda_graph_node_id": (3 << 32) + node + nodes}))
+        launches.append(("cuGraphLaunch", 10_000 * run, 10_000 * run + 10, {"correlation_id": run + 1}))
+    return space(
+        programs({7: hlo}),
+        plane("/device:GPU:0", {"Stream #13(Compute)": kernels}, device_vendor="Nvidia", core_count=132),
+        plane("/host:CPU", {"python": launches}),
+    )
+
+
+@pytest.mark.parametrize("nodes", [0, 4])
+def test_a_library_s_kernels_in_a_command_buffer_are_one_call_s(nodes: int, tmp_path: Path) -> None:
+    path = tmp_path / "host.xplane.pb"
+    path.write_bytes(_graph(nodes))
+    frame = _table(path).frame
+    assert frame["module"].tolist() == ["a", "b", "b", "b", "c", "d", "e"] * 2
+    flop = 2 * 256 * 128 * 512
+    expected = [None, None, flop, 0, None, flop, None] * 2
+    assert [None if math.isnan(f) else f for f in frame["flop_matrix_bf16"]] == expected
+
+
+def test_a_command_buffer_that_fits_no_schedule_is_unknown(tmp_path: Path) -> None:
+    path = tmp_path / "host.xplane.pb"
+    path.write_bytes(_graph(unlike=True))
+    table = _table(path)
+    assert table.frame["module"].isna().all() and table.flop.isna().all()
+
+
 def test_registers_that_cannot_be_are_unknown(tmp_path: Path) -> None:
     said = {"kernel_details": "regs:2191500840 static_shared:32462 dynamic_shared:0 grid:8,1,1 block:256,1,1 occ_pct:0"}
     path = tmp_path / "amd.xplane.pb"
@@ -183,8 +262,9 @@ def test_a_profile_of_a_tpu_says_what_it_is(tmp_path: Path, capsys: pytest.Captu
 
 
 @pytest.mark.parametrize("count", [15, pytest.param(100, marks=pytest.mark.full)])
-@pytest.mark.parametrize("name", [*BOTH, "gpu"])
+@pytest.mark.parametrize("name", [*BOTH, "gpu", "graph"])
 def test_damage_is_a_sentence(name: str, count: int, tmp_path: Path) -> None:
     """Bytes changed anywhere: a table or an `InputError`, nothing else."""
-    whole = _gpu() if name == "gpu" else gzip.decompress((FIXTURES / name).read_bytes())
+    made = {"gpu": _gpu, "graph": _graph}.get(name)
+    whole = made() if made else gzip.decompress((FIXTURES / name).read_bytes())
     mutations.sentences(tmp_path / "damaged", whole, count, seed=1)

@@ -1,6 +1,7 @@
 """HLO modules inside a profile of XLA: what each operation does, in the program that ran.
 
-HloProto: module 1. HloModuleProto: computations 3. HloComputationProto: name 1, instructions 2, id 5.
+HloProto: module 1. HloModuleProto: computations 3, schedule 7. HloComputationProto: name 1, instructions 2, id 5.
+HloScheduleProto: sequences 1, a map from a computation's id (key 1) to the ids of its instructions (value 2, in it 1).
 HloInstructionProto: name 1, opcode 2, shape 3, metadata 7, dot dimensions 30, convolution dimensions 16, target of a
 custom call 28, id 35, operands 36, computations that it calls 38, its backend's settings 43, window 15.
 """
@@ -52,11 +53,12 @@ class HloInstruction:
 
 @dataclass
 class Module:
-    """The instructions of a program, by name and by number, and those of each computation."""
+    """The instructions of a program, by name and by number, those of each computation, and in which order they run."""
 
     by_name: dict[str, HloInstruction] = field(default_factory=dict)
     by_number: dict[int, HloInstruction] = field(default_factory=dict)
     computations: dict[int, list[HloInstruction]] = field(default_factory=dict)
+    schedules: dict[int, list[int]] = field(default_factory=dict)  # numbers of instructions, by computation
 
     def inside(self, one: HloInstruction, depth: int = 0) -> Iterator[HloInstruction]:
         """Give the instruction, and those of the computations that it calls."""
@@ -75,7 +77,22 @@ def read_module(data: bytes) -> Module:
             for inner, computation in fields(message(value)):
                 if inner == 3:
                     _add_computation(found, message(computation))
+                elif inner == 7:
+                    found.schedules = dict(_sequences(message(computation)))
     return found
+
+
+def _sequences(data: memoryview) -> Iterator[tuple[int, list[int]]]:
+    """The scheduled computations with their instructions in order."""
+    for number_, entry in fields(data):
+        if number_ == 1:
+            computation, instructions = 0, list[int]()
+            for inner, value in fields(message(entry)):
+                if inner == 1:
+                    computation = number(value)
+                elif inner == 2:
+                    instructions = [i for n, v in fields(message(value)) if n == 1 for i in numbers(v)]
+            yield computation, instructions
 
 
 def _add_computation(module: Module, data: memoryview) -> None:

@@ -42,9 +42,9 @@ class _Key(NamedTuple):
     name: str | None
 
 
-def operation_of(stats: Stats, modules: dict[int, Module]) -> XlaOperation:
-    """Return the operation that an event names."""
-    name, program = stats.get("hlo_op"), whole(stats.get("program_id"))
+def operation_of(stats: Stats, modules: dict[int, Module], instruction: str | None = None) -> XlaOperation:
+    """Return the operation that an event names, or that of an `instruction` that is known otherwise."""
+    name, program = instruction or stats.get("hlo_op"), whole(stats.get("program_id"))
     module = modules.get(program) if program is not None else None
     one = module.by_name.get(str(name)) if module and name else None
     scopes = one.operator if one else str(stats.get("name") or stats.get("tf_op") or "").rstrip(":")
@@ -92,7 +92,7 @@ def _carriers(columns: dict[str, Any], operations: Sequence[XlaOperation]) -> It
     runs: dict[_Key, list[list[int]]] = defaultdict(list)
     names, devices = columns["name"], columns["device"]
     for at, operation in enumerate(operations):
-        if operation.one is None:
+        if operation.one is None or columns["kind"][at] == "memset":  # a fill has its own bytes, and ends no run
             continue
         mine = runs[_Key(devices[at], operation.program, operation.one.computation, operation.name)]
         if not mine or names[at] in {names[other] for other in mine[-1]}:

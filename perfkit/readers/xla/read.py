@@ -16,6 +16,7 @@ import numpy as np
 from perfkit.errors import InputError
 from perfkit.readers.nsys.activity import Activity
 from perfkit.readers.nsys.capture import assemble, measured
+from perfkit.readers.xla.command_buffers import instructions_of
 from perfkit.readers.xla.hlo import Module, read_module
 from perfkit.readers.xla.operations import XlaOperation, operation_of, work_columns
 from perfkit.readers.xla.places import place_of
@@ -54,8 +55,10 @@ def _table(path: Path, profile: XlaProfile, modules: dict[int, Module]) -> Kerne
         raise InputError(f"{path} is a profile of XLA that {what}.", "Open it with XProf." if tpu else AGAIN)
     activity.process[:] = PROCESS
     stats = [rows.stats[i] for i in rows.listed.order]
-    operations = [operation_of(stat, modules) for stat in stats]
-    columns = {**measured(activity), **_placed(operations)}
+    columns = measured(activity)
+    known = instructions_of(columns["name"], columns["kind"], stats, modules)
+    operations = [operation_of(stat, modules, known.get(row)) for row, stat in enumerate(stats)]
+    columns |= _placed(operations)
     columns |= work_columns(columns, operations, rows.on_gpu)
     columns["duration_ns"] = np.array([rows.self_ns[i] for i in rows.listed.order], float)
     facts: dict[str, Any] = {"hlo_modules": sorted({str(s["hlo_module"]) for s in stats if s.get("hlo_module")})}

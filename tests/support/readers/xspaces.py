@@ -78,7 +78,9 @@ def contracts(left: int, right: int) -> bytes:
     return field(30, field(1, bytes([left])) + field(2, bytes([right])))
 
 
-def module(*computations: tuple[int, list[bytes]]) -> bytes:
-    """An HloProto of computations: number and instructions of each."""
+def module(*computations: tuple[int, list[bytes]], order: list[int] | None = None) -> bytes:
+    """An HloProto of computations: number and instructions of each. The first runs in `order`, of their numbers."""
     made = b"".join(field(3, b"".join(field(2, one) for one in inside) + field(5, n)) for n, inside in computations)
-    return field(1, field(1, "jit_f") + made)
+    sequence = field(1, b"".join(map(varint, order or ())))
+    schedule = field(7, field(1, field(1, computations[0][0]) + field(2, sequence))) if order else b""
+    return field(1, field(1, "jit_f") + made + schedule)
