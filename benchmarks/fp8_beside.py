@@ -33,7 +33,7 @@ TURNS, STEPS, SETTLE, BATCHES = 6, 4, 3, 4
 ENERGY_S = 1.5  # the counter moves ten times a second
 CASTS = re.compile(r"fp8_(cast|amax)")  # in names of perfkit's kernels
 PRODUCTS = re.compile(
-    r"e4m3|e5m2|qqtst|fp8(?!_cast|_amax)|f8f8|_scaled_mm", re.IGNORECASE
+    r"e4m3|e5m2|_[qr][qr]tst|fp8(?!_cast|_amax)|f8f8|_scaled_mm", re.IGNORECASE
 )  # of kernels that multiply fp8
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
@@ -79,13 +79,12 @@ class Side:
         """Times of steps in ms."""
         self._batches = self._batches or [self._batch(i) for i in range(BATCHES)]
         found = []
-        with collector_off():
-            for i in range(steps):
-                self._wait()
-                begun = time.perf_counter()
-                self.program.train_step([self._batches[i % BATCHES]])
-                self._wait()
-                found.append((time.perf_counter() - begun) * 1e3)
+        for i in range(steps):
+            self._wait()
+            begun = time.perf_counter()
+            self.program.train_step([self._batches[i % BATCHES]])
+            self._wait()
+            found.append((time.perf_counter() - begun) * 1e3)
         return found
 
     def joules(self) -> float | None:
@@ -136,17 +135,24 @@ def _drawn(workload: Any, settings: Settings) -> torch.nn.Module:
     return model
 
 
-def in_turns(sides: list[Side]) -> dict[str, Any]:
-    """Times of all sides in turns, forwards and backwards, then the energy and kernels of each."""
+def turns(sides: list[Side]) -> dict[str, list[float]]:
+    """Step times of each side in ms, all in turns, forwards and backwards, without Python's garbage collector."""
     times: dict[str, list[float]] = {side.name: [] for side in sides}
+    with collector_off():
+        for turn in range(TURNS):
+            for side in sides if turn % 2 == 0 else reversed(sides):
+                side.timed(1)
+                times[side.name] += side.timed(STEPS)
+    return times
+
+
+def in_turns(sides: list[Side]) -> dict[str, Any]:
+    """Times of all sides in turns, then the energy and kernels of each."""
     for side in sides:
         begun = time.perf_counter()
         side.timed(SETTLE)  # compiles
         print(f"{side.name}: first {SETTLE} steps in {time.perf_counter() - begun:.0f} s", flush=True)
-    for turn in range(TURNS):
-        for side in sides if turn % 2 == 0 else reversed(sides):
-            side.timed(1)
-            times[side.name] += side.timed(STEPS)
+    times = turns(sides)
     for name, ms in times.items():
         print(f"{name}: {statistics.median(ms):.2f} ms ({min(ms):.2f} to {max(ms):.2f})", flush=True)
     found: dict[str, Any] = {}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
@@ -90,12 +90,29 @@ def incomparable(first: Side, second: Side) -> list[str]:
         reasons.append(f"device: {own_value} and {other}")
     if first.table is not None and second.table is not None and first.backend.per != second.backend.per:
         reasons.append(f"amounts are of a {first.backend.per} and of a {second.backend.per}")
-    gpus = [
-        sorted(g.get("name", "") for g in s.table.facts.get("gpus") or []) if s.table else [] for s in (first, second)
-    ]
-    if all(gpus) and gpus[0] != gpus[1] and not any(words.startswith("GPUs:") for words in reasons):
-        reasons.append(f"GPUs: {', '.join(gpus[0])} and {', '.join(gpus[1])}")
+    gpus = [sorted(s.table.facts.get("gpus") or [], key=_gpu_name) if s.table else [] for s in (first, second)]
+    if all(gpus) and not _like_gpus(*gpus) and not any(words.startswith("GPUs:") for words in reasons):
+        reasons.append(f"GPUs: {' and '.join(', '.join(map(_gpu_name, side)) for side in gpus)}")
     return reasons
+
+
+def _gpu_name(gpu: Mapping[str, Any]) -> str:
+    return str(gpu.get("name", ""))
+
+
+def _like_gpus(first: list[dict[str, Any]], second: list[dict[str, Any]]) -> bool:
+    """Return whether two sides may have run on like GPUs; a profile that knows no model has `vendor` (JAX's)."""
+    return len(first) == len(second) and all(_like(a, b) for a, b in zip(first, second, strict=True))
+
+
+def _like(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
+    if _gpu_name(a) == _gpu_name(b):
+        return True
+    for known, other in ((a, b), (b, a)):
+        vendor, units = known.get("vendor"), {known.get("smCount"), other.get("smCount")} - {None}
+        if vendor and _gpu_name(other).casefold().startswith(str(vendor).casefold()) and len(units) < 2:
+            return True
+    return False
 
 
 def _word(value: object) -> str:

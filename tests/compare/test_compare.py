@@ -188,6 +188,26 @@ def test_what_must_not_be_compared_is_named() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("gpu", "reasons"),
+    [
+        ({"name": "NVIDIA H200", "smCount": 132}, []),
+        ({"name": "NVIDIA A100", "smCount": 108}, ["GPUs: Nvidia GPU and NVIDIA A100"]),
+        ({"name": "AMD Instinct MI300X", "smCount": 132}, ["GPUs: Nvidia GPU and AMD Instinct MI300X"]),
+    ],
+)
+def test_a_gpu_of_unknown_model_is_compared_with_one_that_it_may_be(gpu: dict[str, Any], reasons: list[str]) -> None:
+    rows = [{"name": "k", "family": "matmul", "kind": "gpu_kernel", "order": 0, "duration_ns": 1000.0}]
+    jax = sides.of_table(table.build(rows), "a.xplane.pb", "a")
+    torch = sides.of_table(table.build(rows), "b.pt.trace.json", "b")
+    assert jax.table is not None and torch.table is not None
+    jax.table.facts["gpus"] = [{"name": "Nvidia GPU", "vendor": "Nvidia", "smCount": 132}]
+    torch.table.facts["gpus"] = [gpu]
+    assert incomparable(jax, torch) == reasons and incomparable(torch, jax) == [
+        f"GPUs: {gpu['name']} and Nvidia GPU" for _ in reasons
+    ]
+
+
 def test_profiles_without_steps_or_timings_are_compared_by_their_kernels() -> None:
     rows = [{"name": "k", "family": "matmul", "kind": "gpu_kernel", "order": 0, "duration_ns": 1000.0}]
     one = sides.of_table(table.build(rows), "a.sqlite", "a")

@@ -97,10 +97,11 @@ def _warnings(profile: XlaProfile, found: XlaRows, modules: dict[int, Module], a
 
 
 def _gpus(profile: XlaProfile) -> list[dict[str, Any]]:
-    """The GPUs as their planes describe them; the profile has no names of models."""
+    """The GPUs as their planes describe them; the profile has no names of models, only the vendor's."""
     return [
         {
             "name": f"{said['device_vendor']} GPU",
+            "vendor": said["device_vendor"],
             "smCount": said.get("core_count"),
             "totalMemory": said.get("memory_size"),
         }
