@@ -19,7 +19,7 @@ from perfkit.readers.gpu_lists import whole
 from perfkit.readers.xla.hlo import HloInstruction, Module
 from perfkit.readers.xla.profile import Stats
 
-_NODE_BITS = 32  # a node's number stands in the low half, that of its graph above
+_NODE_BITS = 32  # the low half is the node's number, the high half its graph's
 # Instructions that run nothing, and are no command.
 _NO_COMMAND = {
     "parameter", "bitcast", "constant", "get-tuple-element", "tuple", "after-all", "partition-id", "replica-id",
@@ -65,15 +65,14 @@ def _instructions_of_nodes(graph: _Graph, module: Module) -> dict[int, str]:
     """The names of instructions by node."""
     by_kernel = {_kernel_name(one.name): one for one in module.by_name.values()}
     own = {at: by_kernel[name] for at, name in graph.kernels.items() if name in by_kernel}
-    commands = _commands(own, by_kernel, module)
+    commands = _commands(own, module) if own else None
     if commands is None:
         return {}
     inner = [at for at in sorted(graph.kernels) if at not in own]
     last = max(own)
-    # Numbers that nobody has are nodes that hold a library's graph.
-    held = [at for at in range(max(inner, default=last)) if at not in graph.kernels]
+    # A command without an activity of its own number holds a library's graph.
+    held = [at for at in commands if 0 <= at < max(inner, default=last) and at not in graph.kernels]
     end = max([last, *held]) + 1  # the first number of a node in such a graph
-    held += [at for at in inner if at < end]  # a copy or a fill, which a command may be
     found = {at: commands[at].name for at in own if at in commands}
     found |= {at: commands[at].name for at in inner if at < end and at in commands}
     found |= _in_libraries([at for at in inner if at >= end], _calls(held, commands), graph)
@@ -84,20 +83,19 @@ def _kernel_name(instruction: str) -> str:
     return _NOT_IN_NAMES.sub("_", instruction)
 
 
-def _commands(
-    own: Mapping[int, HloInstruction], by_kernel: Mapping[str, HloInstruction], module: Module
-) -> dict[int, HloInstruction] | None:
+def _commands(own: Mapping[int, HloInstruction], module: Module) -> dict[int, HloInstruction] | None:
     """The instruction of each node by the only part of a schedule that all of XLA's own kernels fit; None without."""
     found: list[dict[int, HloInstruction]] = []
     for numbers in module.schedules.values():
         order = [module.by_number[n] for n in numbers if n in module.by_number]
         order = [one for one in order if one.opcode not in _NO_COMMAND]
-        for first in range(len(order)) if own else ():
+        for first in range(len(order)):
             offset = first - min(own)
-            if all(0 <= at + offset < len(order) and _fits(one, order[at + offset], module) for at, one in own.items()):
-                exact = sum(order[at + offset] is one for at, one in own.items())
-                if exact:
-                    found.append({i - offset: one for i, one in enumerate(order)})
+            placed = [(one, at + offset) for at, one in own.items()]
+            if all(0 <= i < len(order) and _fits(one, order[i], module) for one, i in placed) and any(
+                order[i] is one for one, i in placed
+            ):
+                found.append({i - offset: one for i, one in enumerate(order)})
     return found[0] if len(found) == 1 else None
 
 
