@@ -167,6 +167,16 @@ def test_a_command_buffer_s_kernels_are_known_by_their_nodes() -> None:
     assert kernels[kernels["name"].str.startswith("gemm_fusion")]["flop_matrix_fp32"].isna().all()
 
 
+def test_remedies_for_jax_are_of_jax(capsys: pytest.CaptureFixture[str]) -> None:
+    """The step that waits for its host was told to call torch.compile."""
+    with pytest.raises(SystemExit) as ended:
+        main(["report", str(FIXTURES / "gpu_block.xplane.pb.gz"), "--format", "none"])
+    assert not ended.value.code
+    said = " ".join(capsys.readouterr().out.split())
+    assert "several steps in one jitted function (jax.lax.scan)" in said
+    assert "torch" not in said.split("Accounting of the step")[0]
+
+
 def _graph(nodes: int = 0, unlike: bool = False) -> bytes:
     """Two launches of a graph of five commands: a product by two kernels and one by one, between XLA's own kernels.
 

@@ -106,6 +106,11 @@ class Case:
         return self.about.compiler is not None or bool((self.facts.get("compiled") or {}).get("regions"))
 
     @property
+    def by_xla(self) -> bool:
+        """Return whether XLA compiled the program, for which remedies of PyTorch are none."""
+        return "hlo_modules" in self.facts
+
+    @property
     def loader_workers(self) -> bool:
         """Return whether batches come from a DataLoader with worker processes already."""
         return bool(self.facts.get("loader_workers"))

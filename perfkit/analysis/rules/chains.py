@@ -151,7 +151,8 @@ def _find(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
     if not case.is_in("family", POINTWISE).any():
         return
     if not any(case.text("shapes")):
-        yield rule.cannot("the profile has no shapes; torch.profiler records them with record_shapes=True")
+        how = "" if case.by_xla else "; torch.profiler records them with record_shapes=True"
+        yield rule.cannot(f"the profile has no shapes{how}")
         return
     found = chains(case, elementwise(case))
     if not found:

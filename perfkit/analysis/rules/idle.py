@@ -40,6 +40,10 @@ _AROUND_GRAPHS = (
     "(copies, random numbers) on another stream while it runs; a larger batch lengthens what a launch brings."
 )
 _WITHOUT_GRAPHS = "Launch less, or ahead: a larger batch, torch.compile, fused and foreach operators."
+_IN_XLA = (
+    "Launch less, or ahead: several steps in one jitted function (jax.lax.scan), a larger batch. Read values back "
+    "(float, block_until_ready) after many steps, not after each."
+)
 _ELSEWHERE = (WAIT, COPY, ALLOCATION)  # calls whose time other findings are about
 _LONG_CALL = 10e6  # ns: no call that only launches or allocates takes as long in a step that repeats
 _MUCH = 0.1  # of the step
@@ -65,11 +69,18 @@ def _idle(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
             ),
             sum(gap.time_ns for gap in gaps),
             saving,
-            remedy=_AROUND_GRAPHS if _mostly_replayed(case) else "" if _has_graphs(case) else _WITHOUT_GRAPHS,
+            remedy=_of_launches(case),
         )
     if account.other_ns > _UNTOLD * account.profiled_step_ns:
         share = percent(account.other_ns / account.profiled_step_ns)
         yield rule.cannot(f"the profile does not show what the host did in {share} of the {case.report.per}")
+
+
+def _of_launches(case: Case) -> str:
+    """Return the remedy for a host that is late; "" is the rule's own."""
+    if case.by_xla:
+        return _IN_XLA
+    return _AROUND_GRAPHS if _mostly_replayed(case) else "" if _has_graphs(case) else _WITHOUT_GRAPHS
 
 
 def _long(rule: Rule, case: Case, account: Accounting, gaps: list[Gap]) -> Generator[Finding, None, list[Gap]]:

@@ -65,7 +65,7 @@ def _precision(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
         time,
         time * (1 - now / rates[lower]),
         rows=bound,
-        remedy=_HALF if lower == "matrix_fp16" else "",
+        remedy=_IN_XLA if case.by_xla else _HALF if lower == "matrix_fp16" else "",
     )
 
 
@@ -74,6 +74,10 @@ def _by(case: Case) -> str:
     return "By the datasheet" if case.ceilings and case.ceilings.on_paper else "Measured here"
 
 
+_IN_XLA = (
+    "Where the precision allows: jax.default_matmul_precision('tensorfloat32'), or bfloat16 arrays. Check the loss "
+    "against that of fp32"
+)
 # The remedy for GPUs before Ampere, which have neither TF32 nor bf16.
 _HALF = (
     "Where the precision allows: torch.autocast(dtype=torch.float16) with torch.amp.GradScaler. Check the loss against "

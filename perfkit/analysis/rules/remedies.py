@@ -40,6 +40,7 @@ _TILINGS = (
     "They are the compiler's own: torch.compile(mode='max-autotune') tries more tilings of them; a hand-written kernel "
     "can take the place of the largest"
 )
+_BY_XLA = "They are XLA's own fusions: what is left is fewer bytes, by a lower precision or a kernel by hand (Pallas)"
 _SDPA = "Use a fused attention (scaled_dot_product_attention), which keeps the scores out of memory"
 _OTHER_SDPA = (
     "Try the other implementations of attention (torch.nn.attention.sdpa_kernel: cuDNN, flash, memory-efficient): "
@@ -51,6 +52,10 @@ _WELL_SIZED = (
     "Their sizes suit the matrix units. Try other kernels (torch.compile(mode='max-autotune'), "
     "torch.backends.cuda.preferred_blas_library). Ceilings are of short runs or of a datasheet: a GPU at its power "
     "limit (`nvidia-smi -q -d PERFORMANCE`) stays below them"
+)
+_WELL_SIZED_XLA = (
+    "Their sizes suit the matrix units, and XLA has chosen their kernels by timing them (--xla_gpu_autotune_level): "
+    "what is left is a lower precision"
 )
 _WELL_SIZED_CPU = (
     "Their sizes suit the units. The ceiling is the fastest library's on an idle machine: look for another program on "
@@ -72,6 +77,8 @@ _BY_BOUND = {
 def remedy(case: Case, groups: Sequence[Group], family: str, limit: str) -> str:
     """Return the remedy for `groups` of one family whose roof the resource `limit` sets, a sentence without its end."""
     kind, on_gpu = limit.partition("_")[0], not case.on_cpu
+    if case.by_xla and family in _POINTWISE:
+        return _BY_XLA
     if family == "fused" or _most(groups, lambda g: bool(GENERATED.search(g.example) or GENERATED.search(g.key))):
         return _TILINGS if on_gpu and kind == "memory" else _GENERATED
     if family == "attention":
@@ -88,7 +95,7 @@ def remedy(case: Case, groups: Sequence[Group], family: str, limit: str) -> str:
     if family in _BY_FAMILY:
         return _BY_FAMILY[family]
     if family in ("matmul", "convolution"):
-        return _of_products(groups, kind, on_gpu)
+        return _of_products(groups, kind, _of_well_sized(case))
     return (_BY_BOUND.get(kind) if on_gpu else None) or f"Look for what keeps {listed([bound(limit)])} waiting"
 
 
@@ -114,12 +121,16 @@ def _operators(case: Case, group: Group) -> str:
     return " ".join({names[i] for i in rows.nonzero()[0].tolist()} | {group.key})
 
 
-def _of_products(groups: Sequence[Group], kind: str, on_gpu: bool) -> str:
+def _of_products(groups: Sequence[Group], kind: str, well_sized: str) -> str:
     if kind == "memory":
         return "Batch them, so that more work is done on each byte"
     if kind == "matrix" and _most(groups, _well_sized):
-        return _WELL_SIZED if on_gpu else _WELL_SIZED_CPU
+        return well_sized
     return _LARGER if kind == "matrix" else _BY_BOUND.get(kind, _LARGER)
+
+
+def _of_well_sized(case: Case) -> str:
+    return _WELL_SIZED_XLA if case.by_xla else _WELL_SIZED_CPU if case.on_cpu else _WELL_SIZED
 
 
 def _well_sized(group: Group) -> bool:
