@@ -49,7 +49,7 @@ def _phase(
     mine = [_of(one, phase) for one in served]
     tokens = [_mean(_tokens(step) for step in steps.values()) for steps in mine]
     context = [_mean(step.context for step in steps.values()) for steps in mine]
-    requests = [_mean(step.prompts + step.generating for step in steps.values()) for steps in mine]
+    requests = [_mean(step.requests for step in steps.values()) for steps in mine]
     pair = PhasePair(
         phase=phase, iterations=[len(steps) for steps in mine], requests=requests, tokens=tokens, context=context,
         tested=[], unlike=_unlike(phase, requests, tokens, context),

@@ -26,6 +26,25 @@ NAMES = {
     "step[DECODE bs=32]": Iteration(0, 32, 0, 32),
     "step[EXTEND bs=15 toks=15360]": Iteration(15, 0, 15_360, 0),
     "step[TARGET_VERIFY bs=4]": Iteration(0, 4, 0, None),
+    "step[MIXED bs=3]": Iteration(0, 0, None, None, None, 3),
+    "step[MIXED bs=5 c=2 g=3 c_sq=700 c_sk=900 c_sqsq=1 c_sqsk=2 g_sq=3 g_sk=640 g_sqsq=3 g_sqsk=640]": Iteration(
+        2, 3, 700, 3, 1540
+    ),
+    "step[MIXED bs=1 c=1 g=0 c_sq=3 c_sk=3 c_sqsq=9 c_sqsk=9 g_sq=0 g_sk=0 g_sqsq=0 g_sqsk=0]": Iteration(
+        1, 0, 3, 0, 3
+    ),
+    "step[DECODE bs=2 g_sq=2 g_sqsq=2 g_sqsk=30 g_sk=30]": Iteration(0, 2, 0, 2, 30),
+    "step[DECODE bs=64 g_sq=128 g_sqsq=256 g_sqsk=262144 g_sk=131072]": Iteration(0, 64, 0, 128, 131_072),
+    "step[EXTEND bs=2 toks=12 c_sq=12 c_sqsq=80 c_sqsk=120 c_sk=20]": Iteration(2, 0, 12, 0, 20),
+    "step[TARGET_VERIFY bs=2 c_sq=6 c_sqsq=18 c_sqsk=90 c_sk=30]": Iteration(0, 2, 0, 6, 30),
+    "prefill[bs=2 tok=1400 ctx=[800, 600]]": Iteration(2, 0, 1400, 0),
+    "prefill[bs=1 tok=1400 ctx=1400]": Iteration(1, 0, 1400, 0),
+    "prefill[bs=6 tok=1700 ctx=[409, 409, 400]...+3 sqsq=5 sqsk=6 sk=1800 tbo=1]": Iteration(6, 0, 1700, 0, 1800),
+    "eager_decode[bs=3 tok=3 ctx=[9, 8, 7]]": Iteration(0, 3, 0, 3),
+    "decode[bs=64 tok=64 d=64]": Iteration(0, 64, 0, 64),
+    "decode[bs=117/128 tok=117 d=117 sqsq=117 sqsk=2000 sk=2000]": Iteration(0, 117, 0, 117, 2000),
+    "decode[bs=32 tok=128 d=32 spec=3]": Iteration(0, 32, 0, 128),
+    "decode[bs=128 tok=384 p=2 d=126 spec=2]": Iteration(2, 126, None, None),
     "step[IDLE]": Iteration(0, 0, 0, 0),
     "[Executor] _forward_step 12: 2 ctx reqs, 30 gen reqs": Iteration(2, 30, None, None),
     "[Executor] _forward_step 12: 2 ctx reqs, 512 ctx tokens, 30 gen reqs": Iteration(2, 30, 512, None),
@@ -39,7 +58,17 @@ def test_what_an_iteration_is_called(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["step 3", "ProfilerStep#4", "capture_32_FULL", "step[MIXED bs=3 toks=9]", "step[]", ""]
+    "name",
+    [
+        "step 3",
+        "ProfilerStep#4",
+        "capture_32_FULL",
+        "step[SPLIT bs=3]",
+        "step[]",
+        "decode[bs=4]",
+        "prefill[bs=1 tok=x]",
+        "",
+    ],
 )
 def test_what_is_no_iteration(name: str) -> None:
     assert iteration_of(name) is None
@@ -47,7 +76,8 @@ def test_what_is_no_iteration(name: str) -> None:
 
 def test_phases() -> None:
     named = {"execute_context_1(8)_generation_0(0)": "prefill", "execute_context_1(8)_generation_2(2)": "mixed",
-             "execute_context_0(0)_generation_2(2)": "decode", "step[IDLE]": "idle"}  # fmt: skip
+             "execute_context_0(0)_generation_2(2)": "decode", "step[IDLE]": "idle",
+             "step[MIXED bs=3]": "mixed"}  # fmt: skip
     assert {name: found.phase for name in named if (found := iteration_of(name))} == named
 
 
@@ -103,6 +133,25 @@ def test_the_name_that_says_most_counts(tmp_path: Path) -> None:
     ]
     (decode,) = serving(read_trace(write(tmp_path / "t.json", events)).facts)
     assert decode.context == 90
+
+
+def test_a_mixed_iteration_whose_requests_are_not_split(tmp_path: Path) -> None:
+    """It was no iteration, and its kernels were those of the one before."""
+    events: list[Event] = []
+    names = ["step[EXTEND bs=1 toks=40]", "step[DECODE bs=1]", "step[MIXED bs=3]", *["step[DECODE bs=3]"] * 2]
+    for number, name in enumerate(names):
+        at = 1000.0 * (number + 1)
+        events += [
+            mark(name, at, at + 60),
+            event("cuda_runtime", "cudaLaunchKernel", at + 5, at + 8, correlation=number + 1),
+            event("kernel", "k", at + 10, at + 910, pid=0, tid=7, device=0, stream=7, correlation=number + 1),
+        ]
+    table = read_trace(write(tmp_path / "t.json", events))
+    assert table.frame["pass"].tolist() == ["prefill", "decode", "mixed", "decode", "decode"]
+    _, mixed, decode = serving(table.facts)
+    assert (mixed.name, mixed.iterations, mixed.requests) == ("mixed", 1, (3, 3))
+    assert (mixed.prompt_tokens, mixed.new_tokens, mixed.tokens_per_second) == (None, None, None)
+    assert (decode.iterations, decode.new_tokens, decode.token_ns) == (3, 7, 900_000.0)  # of the last alone
 
 
 def test_a_trace_without_an_engine_has_no_phases(tmp_path: Path) -> None:

@@ -21,14 +21,14 @@ def token_waits(served: Sequence[Iteration | None], times: Sequence[float]) -> l
     """Return for each iteration how long after their last token its requests got one; none where that is unknown.
 
     Unknown are the first iteration that generates, whose requests have their last token from before the recording,
-    iterations that generate several tokens a request (speculation), and those that lack requests whose prompts were
-    read just before.
+    that after one whose name does not split prompts from the rest, iterations that generate several tokens a request
+    (speculation), and those that lack requests whose prompts were read just before.
     """
     found: list[Waits] = []
     is_known, stalled, fresh = False, 0.0, Waits()  # since the last iteration that generated: time, and prompts read
     for iteration, time in zip(served, times, strict=False):
         waits = Waits()
-        if iteration is None:
+        if iteration is None or iteration.unsplit:
             is_known = False
         elif iteration.generating:
             earlier = iteration.generating - sum(requests for _, requests in fresh)

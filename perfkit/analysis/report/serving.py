@@ -68,7 +68,7 @@ def _phase(phase: str, rows: list[_Iteration], frame: pd.DataFrame | None, ceili
         name=phase,
         iterations=len(rows),
         prompts=sum(i.prompts for i in iterations),
-        requests=(min(i.prompts + i.generating for i in iterations), max(i.prompts + i.generating for i in iterations)),
+        requests=(min(i.requests for i in iterations), max(i.requests for i in iterations)),
         prompt_tokens=prompt,
         new_tokens=new,
         context=None if context is None else context / len(rows),

@@ -53,7 +53,7 @@ def _gaps(case: Case) -> list[IterationGap]:
 
 def _logits_copied(case: Case) -> float:
     """Bytes that go to the host for each token that is made, 0 where they are not logits."""
-    made = sum(one.prompts + one.generating for one in iterations(case) if one is not None)
+    made = sum(one.requests for one in iterations(case) if one is not None)
     moved = sum(transfer.bytes or 0.0 for transfer in case.report.transfers if transfer.name.startswith(_TO_HOST))
     return moved / made if made and moved / made >= _LOGITS else 0.0
 
@@ -103,7 +103,7 @@ def _stalls(rule: Rule, case: Case) -> Iterator[Finding]:
     waits, runs = [], 0
     for at, one, ns in _by_phase(case, PREFILL):
         before, after = (served[i] if 0 <= i < len(served) else None for i in (at - 1, at + 1))
-        running = before.generating + before.prompts if before is not None else 0
+        running = before.requests if before is not None else 0
         if running and after is not None and after.phase != PREFILL and after.generating > one.prompts:
             waits.append(ns)
             runs += min(running, after.generating - one.prompts)

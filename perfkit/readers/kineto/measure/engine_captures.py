@@ -98,7 +98,7 @@ def _tokens(host: HostEvents, calls: Sequence[int]) -> list[int]:
     for call in calls:
         served = iterations.get(int(host.name[around[call]])) if around[call] >= 0 else None
         new = (served.generating if served.new_tokens is None else served.new_tokens) if served else 0
-        known = served is not None and (served.prompt_tokens is not None or not served.prompts)
+        known = served is not None and (served.prompt_tokens is not None or not served.prompts + served.unsplit)
         found.append((served.prompt_tokens or 0) + new if served is not None and known else 0)
     return found
 
