@@ -249,12 +249,29 @@ class TestConvolution:
         general = t(4, 3, 8, 8), t(8, 3, 3, 3), t(8), (2, 2), (1, 1), (1, 1), False, (0, 0), 1
         assert cost("aten::convolution", *general) == direct
 
+    def test_libraries_order_their_arguments_unlike_each_other(self) -> None:
+        """MIOpen's have a bias at 2: read as cuDNN's, the FLOP were unknown on every AMD GPU."""
+        x, weight, bias, out = t(4, 3, 8, 8), t(8, 3, 3, 3), t(8), t(4, 8, 4, 4)
+        padding, stride, one = (1, 1), (2, 2), (1, 1)
+        cudnn = cost("aten::cudnn_convolution", x, weight, padding, stride, one, 1, False, False, True)
+        assert cudnn.matrix_flop == 2.0 * 4 * 16 * 8 * 3 * 9 and cudnn.bytes_written == 4 * 512
+        assert cost("aten::miopen_convolution", x, weight, bias, padding, stride, one, 1, False, False) == cudnn
+        grouped = t(4, 8, 8, 8), t(8, 1, 3, 3), None, padding, stride, one, 8, False, False
+        assert cost("aten::miopen_depthwise_convolution", *grouped).matrix_flop == 2.0 * 4 * 16 * 8 * 9
+        for library in ("cudnn", "miopen"):
+            relu = cost(f"aten::{library}_convolution_relu", x, weight, bias, stride, padding, one, 1)
+            assert relu.matrix_flop == cudnn.matrix_flop and relu.bytes_read == cudnn.bytes_read + 4 * 8
+            added = cost(f"aten::{library}_convolution_add_relu", x, weight, out, 1.0, bias, stride, padding, one, 1)
+            assert added.bytes_read == relu.bytes_read + 4 * 512
+
     def test_transposed(self) -> None:
         arguments = t(2, 8, 5, 5), t(8, 4, 2, 2), None, (2, 2), (0, 0), (1, 1), True, (0, 0), 1
         found = cost("aten::convolution", *arguments)
         assert found.total_flop == 2 * 2 * 25 * 8 * 4 * 4 and found.bytes_written == 4 * 2 * 4 * 100
         cudnn = t(2, 8, 5, 5), t(8, 4, 2, 2), (0, 0), (0, 0), (2, 2), (1, 1), 1, False, False, True
         assert cost("aten::cudnn_convolution_transpose", *cudnn) == found
+        miopen = t(2, 8, 5, 5), t(8, 4, 2, 2), t(4), (0, 0), (0, 0), (2, 2), (1, 1), 1, False, False
+        assert cost("aten::miopen_convolution_transpose", *miopen) == found
 
     def test_backward(self) -> None:
         arguments = t(4, 8, 4, 4), t(4, 3, 8, 8), t(8, 3, 3, 3), (8,), (2, 2), (1, 1), (1, 1), False, (0, 0), 1

@@ -59,6 +59,7 @@ KERNELS = {
         "miopenSp3AsmConv_v30_3_1_gfx90a_fp32_f2x3_stride1",
         "naive_conv_ab_nonpacked_fwd_nchw_float_double_float",
         "void ck::kernel_grouped_conv_fwd_multiple_abd_xdl_cshuffle<int>(int)",
+        "void ck::kernel_grouped_conv_bwd_data_xdl_cshuffle_v3<int>(int)",
         "void ssm_conv_f32<true, 128, 4>(float const*)",
         "triton_tem_fused_convolution_3",
         "sm80_xmma_fprop_implicit_gemm_interleaved_i8i8_i8i32_f32_nchw_vect_c_32kcrs_vect_c_32_nchw_vect_c_32"

@@ -15,6 +15,7 @@ from perfkit.cost.shapes import (
     integers_at,
     mask_at,
     matrix_unit,
+    movement,
     number_at,
     product,
     tensor_at,
@@ -79,12 +80,22 @@ def convolution(call: Call) -> Cost:
     return _forward_cost(call, x, weight, tensor_at(call, 2), out, product(x.shape[2:]))
 
 
-def cudnn_transposed(call: Call) -> Cost:
-    """cudnn_convolution_transpose(x (N,I,…), weight (I,O/G,…), padding, output_padding, stride, dilation, groups)."""
-    x, weight = call.tensor(0), call.tensor(1)
-    sizes = _transposed_sizes(call, x, weight, (4, 2, 5, 3))
-    out = dense((x.shape[0], weight.shape[1] * int(number_at(call, 6, 1)), *sizes), x.dtype)
-    return _forward_cost(call, x, weight, None, out, product(x.shape[2:]))
+def transposed(padding_at: int) -> Callable[[Call], Cost]:
+    """*_convolution_transpose(x (N,I,…), weight (I,O/G,…), …, padding, output_padding, stride, dilation, groups)."""
+
+    def cost(call: Call) -> Cost:
+        """Return the cost of one call."""
+        x, weight = call.tensor(0), call.tensor(1)
+        sizes = _transposed_sizes(call, x, weight, (padding_at + 2, padding_at, padding_at + 3, padding_at + 1))
+        out = dense((x.shape[0], weight.shape[1] * int(number_at(call, padding_at + 4, 1)), *sizes), x.dtype)
+        return _forward_cost(call, x, weight, None, out, product(x.shape[2:]))
+
+    return cost
+
+
+def added_relu(call: Call) -> Cost:
+    """*_convolution_add_relu(x, weight, z (like the output), alpha, bias, stride, padding, dilation, groups)."""
+    return direct(4, 5, 6, 7)(call) + movement((call.tensor(2),), ())
 
 
 def convolution_backward(call: Call) -> Cost:
@@ -170,9 +181,9 @@ def pool_backward(call: Call) -> Cost:
     return work({vector_unit(grad.dtype): float(count)}, (grad, indices), (dense(x.shape, x.dtype),))
 
 
-# Names of the kernels of the two gradients: cuDNN dgrad and wgrad, PyTorch and MIOpen the others.
-_OF_INPUT = r"dgrad|backward_input|depthwise\w*_backward|igemm_bwd"
-_OF_WEIGHT = r"wgrad|grad_weight|igemm_wrw"
+# Names of the kernels of the two gradients: cuDNN dgrad and wgrad, PyTorch, MIOpen and Composable Kernel the others.
+_OF_INPUT = r"dgrad|backward_input|depthwise\w*_backward|igemm_bwd|conv_bwd_data"
+_OF_WEIGHT = r"wgrad|grad_weight|igemm_wrw|conv_bwd_weight"
 
 _CONV = "2·N·S·O·(I/G)·K + output elements for the bias"
 _IO = "input, weight, bias; output"
@@ -188,8 +199,14 @@ def operators() -> list[Operator]:
         *same("convolution _convolution", "convolution", convolution, _CONV, _IO, kind="dispatch"),
         *same("convolution_overrideable", "convolution", convolution, _CONV, _IO),
         *same("mkldnn_convolution mkldnn::_convolution_pointwise", "convolution", mkldnn, _CONV, _IO),
-        *same("cudnn_convolution miopen_convolution", "convolution", cudnn, _CONV, _IO),
-        *same("cudnn_convolution_transpose", "convolution", cudnn_transposed, _CONV, _IO),
+        *same("cudnn_convolution", "convolution", cudnn, _CONV, _IO),
+        *same("cudnn_convolution_transpose", "convolution", transposed(2), _CONV, _IO),
+        # MIOpen's have the bias among their arguments, and add it by an operator of its own.
+        *same("miopen_convolution miopen_depthwise_convolution", "convolution", direct(None, 4, 3, 5), _CONV, _IO),
+        *same("miopen_convolution_transpose", "convolution", transposed(3), _CONV, _IO),
+        *same("cudnn_convolution_relu miopen_convolution_relu", "convolution", direct(2, 3, 4, 5), _CONV, _IO),
+        *same("cudnn_convolution_add_relu miopen_convolution_add_relu", "convolution", added_relu, _CONV,
+              "input, weight, bias and what is added; output"),
         *same("_slow_conv2d_forward slow_conv3d_forward", "convolution", slow, _CONV, _IO),
         *same("_nnpack_spatial_convolution", "convolution", nnpack, _CONV, _IO),
         *same("_conv_depthwise2d conv_depthwise3d slow_conv_dilated2d", "convolution", depthwise, _CONV, _IO),
