@@ -41,6 +41,8 @@ COUNTER, DERIVED, MODEL, ABSENT = range(len(ORIGINS))
 _HELPERS = (
     "splitkreduce", "split_kreduce", "splitk_reduce", "split_k_reduce", "cublaslt::epilogue", "scal_kernel",
     "nchwtonhwc", "nhwctonchw", "transposereadwrite", "offsetskernel", "reduce_wgrad",
+    # MIOpen turns layouts, unfolds windows and fills results around the kernel that convolves.
+    "batched_transpose", "transpose_nchw2cnhw", "transpose_cnhw2nchw", "im2d2col", "im3d2col", "col2im", "subtensorop",
 )  # fmt: skip
 _NOTABLE = 0.1  # of the time of an operator's longest kernel: one that takes less does none of its main work
 _FP32 = re.compile(r"f32f32_f32f32|simt_sgemm", re.IGNORECASE)
