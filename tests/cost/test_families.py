@@ -173,6 +173,8 @@ class TestNormalizationAndSoftmax:
         batch = x, t(4), t(4), t(4), t(4)
         assert flop("aten::native_batch_norm", *batch, True, 0.1, 1e-5) == 7 * 72 + 5 * 4 + 6 * 4
         assert flop("aten::native_batch_norm", *batch, False, 0.1, 1e-5) == 4 * 72 + 3 * 4
+        for library in ("cudnn", "miopen"):
+            assert flop(f"aten::{library}_batch_norm", *batch, True, 0.1, 1e-5) == 7 * 72 + 5 * 4 + 6 * 4
         assert flop("aten::_fused_rms_norm", t(6, 8), (8,), t(8), 1e-5) == 4 * 48 + 4 * 6
 
     def test_softmax(self) -> None:

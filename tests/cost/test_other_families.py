@@ -76,6 +76,10 @@ def test_cudnns_recurrent_layers_are_those_of_one_after_the_other() -> None:
     given = x, (*first, *second), 4, t(540), state, state, out, out, state, state
     backward = cost("aten::_cudnn_rnn_backward", *given, *about, t(9, dtype="uint8"), (True, True, True, True))
     assert backward.flop == {unit: 2 * flop for unit, flop in found.flop.items()}
+    # MIOpen has neither the buffer of weights nor a projection.
+    miopen = (2, 5, 2, False, 0.0, True, False, (), None)
+    assert cost("aten::miopen_rnn", x, (*first, *second), 4, state, state, *miopen) == found
+    assert cost("aten::miopen_rnn_backward", *given, *miopen, t(9, dtype="uint8"), (True,) * 4) == backward
     # With a projection to 3 the state is smaller, and there is one more matrix, without gates.
     projected = (t(20, 8), t(20, 3), t(20), t(20), t(3, 5))
     small = cost("aten::_cudnn_rnn", x, projected, 5, None, t(1, 2, 3), t(1, 2, 5), *about)

@@ -128,8 +128,8 @@ def batch_norm_backward(call: Call) -> Cost:
     return _backward(grad, x, statistics, tensor_at(call, 2), mask_at(call, 9, 3), channels, channels)
 
 
-def cudnn_batch_norm_backward(call: Call) -> Cost:
-    """cudnn_batch_norm_backward(x, grad, weight, running_mean, running_var, save_mean, save_var, …): all gradients."""
+def library_batch_norm_backward(call: Call) -> Cost:
+    """*_batch_norm_backward(x, grad, weight, running_mean, running_var, save_mean, save_var, …): all gradients."""
     grad, x, channels = call.tensor(1), call.tensor(0), call.tensor(0).shape[1]
     statistics = (tensor_at(call, 5), tensor_at(call, 6))
     return _backward(grad, x, statistics, tensor_at(call, 2), (True,) * 3, channels, channels)
@@ -182,17 +182,18 @@ def operators() -> list[Operator]:
     """Every normalisation and softmax operator."""
     family = "normalization"
     batch = "native_batch_norm _native_batch_norm_legit _native_batch_norm_legit_functional cudnn_batch_norm"
+    library = "cudnn_batch_norm_backward miopen_batch_norm_backward"
     return [
         *same("native_layer_norm", family, layer_norm, _NORM, _IO),
         *same("layer_norm", family, layer_norm, _NORM, _IO, kind="dispatch"),
         *same("native_layer_norm_backward", family, layer_norm_backward, _NORM_BACKWARD, _IO_BACKWARD),
         *same("native_group_norm", family, group_norm, _NORM, _IO),
         *same("native_group_norm_backward", family, group_norm_backward, _NORM_BACKWARD, _IO_BACKWARD),
-        *same(f"{batch} _native_batch_norm_legit_no_training", family, batch_norm,
+        *same(f"{batch} miopen_batch_norm _native_batch_norm_legit_no_training", family, batch_norm,
               "training: " + _NORM + " + 6 a channel for running statistics; inference: 2 + weight 1 + bias 1 per "
               "element, 3 a channel", _IO + ", running statistics"),
         *same("native_batch_norm_backward", family, batch_norm_backward, _NORM_BACKWARD, _IO_BACKWARD),
-        *same("cudnn_batch_norm_backward", family, cudnn_batch_norm_backward, _NORM_BACKWARD, _IO_BACKWARD),
+        *same(library, family, library_batch_norm_backward, _NORM_BACKWARD, _IO_BACKWARD),
         *same("_fused_rms_norm", family, rms_norm, "3 + weight 1 per element; 4 a row", _IO, delegates=("mul", "pow")),
         *same("_fused_rms_norm_backward", family, rms_norm_backward,
               "x̂ 1, input gradient 5 (product and row sum 2, ·x̂ mean, subtract, ·1/σ) + weight 1, weight gradient 2 "

@@ -1,12 +1,12 @@
 """Recurrent layers, gated units and helpers of fused encoder layers.
 
 T time, B batch, G gate rows (4·hidden for an LSTM), I inputs, H hidden size: 2·T·B·G·(I+H) matrix FLOP a layer.
-cuDNN's operators run all layers and directions, by as many kernels as it likes: those that multiply carry the cost.
+Operators of cuDNN and MIOpen run all layers and directions, by any number of kernels: those that multiply carry it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from perfkit.cost.model import Call, Cost, TensorSpec
 from perfkit.cost.registry import Operator, same
@@ -14,7 +14,7 @@ from perfkit.cost.shapes import dense, matrix_unit, product, tensor_at, vector_u
 
 # Operations on each gate row: the sums with the biases, its sigmoid or tanh, and its share of the state's update.
 _GATE = 7
-_MULTIPLIES = "gemm|nvjet|cutlass|persist"  # in the names of cuDNN's kernels, in lower case
+_MULTIPLIES = "gemm|nvjet|cutlass|persist|cijk_"  # in the names of cuDNN's and MIOpen's kernels, in lower case
 
 
 def rnn_layer(call: Call) -> Cost:
@@ -35,22 +35,26 @@ def rnn_layer_backward(call: Call) -> Cost:
     return work({unit: 2 * flop for unit, flop in forward.flop.items()}, call.tensors, gradients)
 
 
-def cudnn_rnn(call: Call) -> Cost:
-    """_cudnn_rnn(x (T,B,I) or (steps,I), weights of all layers and directions, stride, buffer, h, c, mode, …).
+def rnn(state_at: int, bidirectional_at: int) -> Callable[[Call], Cost]:
+    """_cudnn_rnn and miopen_rnn: (x (T,B,I) or (steps,I), weights of all layers and directions, stride, …, h, c, …).
 
     The output, and in training what the backward pass needs of it, has a row of H for each step and direction; the
     weights are counted as read once.
     """
-    x, weights, state = call.tensor(0), _weights(call), call.tensor(4)
-    width = state.shape[-1] * (2 if call.arguments[13] is True else 1)
-    out = dense((*x.shape[:-1], width), x.dtype)
-    read = (x, *weights, state, tensor_at(call, 5))
-    return work(_products_and_gates(call, x, weights), read, (out, state, tensor_at(call, 5)))
+
+    def cost(call: Call) -> Cost:
+        """Return the cost of one call."""
+        x, weights, state, cell = call.tensor(0), _weights(call), call.tensor(state_at), tensor_at(call, state_at + 1)
+        width = state.shape[-1] * (2 if call.arguments[bidirectional_at] is True else 1)
+        out = dense((*x.shape[:-1], width), x.dtype)
+        return work(_products_and_gates(call, x, weights), (x, *weights, state, cell), (out, state, cell))
+
+    return cost
 
 
-def cudnn_rnn_backward(call: Call) -> Cost:
-    """_cudnn_rnn_backward(x, weights, stride, buffer, h, c, output, gradients of output, h and c, mode, …): twice the
-    forward products."""
+def rnn_backward(call: Call) -> Cost:
+    """_cudnn_rnn_backward and miopen_rnn_backward: (x, weights, stride, buffer, h, c, output, gradients of output, h
+    and c, mode, …), twice the forward products."""
     x, weights, state = call.tensor(0), _weights(call), call.tensor(4)
     flop = {unit: 2 * forward for unit, forward in _products_and_gates(call, x, weights).items()}
     read = (x, *weights, state, *(tensor_at(call, i) for i in range(5, 10)))
@@ -77,7 +81,7 @@ def _weights(call: Call) -> tuple[TensorSpec, ...]:
 
 
 def those_that_multiply(call: Call) -> Mapping[str, float]:
-    """The kernels of cuDNN's operators that carry their cost, each by its time."""
+    """The kernels of these operators that carry their cost, each by its time."""
     return {_MULTIPLIES: 1.0}
 
 
@@ -107,9 +111,11 @@ def operators() -> list[Operator]:
         *same("mkldnn_rnn_layer", "matmul", rnn_layer, flop, "input, weights, state; output, state"),
         *same("mkldnn_rnn_layer_backward", "matmul", rnn_layer_backward, "twice the forward",
               "everything once; all gradients"),
-        *same("_cudnn_rnn", "matmul", cudnn_rnn, flop + " of all layers and directions",
+        *same("_cudnn_rnn", "matmul", rnn(4, 13), flop + " of all layers and directions",
               "input, weights, state; output, state", parts=those_that_multiply),
-        *same("_cudnn_rnn_backward", "matmul", cudnn_rnn_backward, "twice the forward",
+        *same("miopen_rnn", "matmul", rnn(3, 11), flop + " of all layers and directions",
+              "input, weights, state; output, state", parts=those_that_multiply),
+        *same("_cudnn_rnn_backward miopen_rnn_backward", "matmul", rnn_backward, "twice the forward",
               "everything once; all gradients", parts=those_that_multiply),
         *same("glu", "elementwise", glu, "5 a result", "input; half of it"),
         *same("glu_backward", "elementwise", glu_backward, "8 a result (sigmoid 4, ·grad, ·a, 1−s, ·)",
