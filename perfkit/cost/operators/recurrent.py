@@ -1,7 +1,7 @@
 """Recurrent layers, gated units and helpers of fused encoder layers.
 
 T time, B batch, G gate rows (4·hidden for an LSTM), I inputs, H hidden size: 2·T·B·G·(I+H) matrix FLOP a layer.
-Operators of cuDNN and MIOpen run all layers and directions, by any number of kernels: those that multiply carry it.
+Operators of cuDNN and MIOpen run all layers and directions by any number of kernels; the products carry the cost.
 """
 
 from __future__ import annotations
