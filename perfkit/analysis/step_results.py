@@ -110,7 +110,7 @@ class ServingPhase(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     iterations: int
-    prompts: int  # requests whose prompts are read, over all iterations
+    prompts: int | None  # requests whose prompts are read, over all iterations; None where a name does not say
     requests: tuple[int, int]  # of an iteration, the least and the most
     prompt_tokens: int | None  # over all iterations; None where the engine does not say
     new_tokens: int | None

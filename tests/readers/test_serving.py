@@ -136,7 +136,7 @@ def test_the_name_that_says_most_counts(tmp_path: Path) -> None:
 
 
 def test_a_mixed_iteration_whose_requests_are_not_split(tmp_path: Path) -> None:
-    """It was no iteration, and its kernels were those of the one before."""
+    """Its kernels were counted with the iteration before."""
     events: list[Event] = []
     names = ["step[EXTEND bs=1 toks=40]", "step[DECODE bs=1]", "step[MIXED bs=3]", *["step[DECODE bs=3]"] * 2]
     for number, name in enumerate(names):
@@ -150,7 +150,7 @@ def test_a_mixed_iteration_whose_requests_are_not_split(tmp_path: Path) -> None:
     assert table.frame["pass"].tolist() == ["prefill", "decode", "mixed", "decode", "decode"]
     _, mixed, decode = serving(table.facts)
     assert (mixed.name, mixed.iterations, mixed.requests) == ("mixed", 1, (3, 3))
-    assert (mixed.prompt_tokens, mixed.new_tokens, mixed.tokens_per_second) == (None, None, None)
+    assert (mixed.prompts, mixed.prompt_tokens, mixed.new_tokens, mixed.tokens_per_second) == (None,) * 4
     assert (decode.iterations, decode.new_tokens, decode.token_ns) == (3, 7, 900_000.0)  # of the last alone
 
 

@@ -67,7 +67,7 @@ def _phase(phase: str, rows: list[_Iteration], frame: pd.DataFrame | None, ceili
     return ServingPhase(
         name=phase,
         iterations=len(rows),
-        prompts=sum(i.prompts for i in iterations),
+        prompts=_sum(None if i.unsplit else i.prompts for i in iterations),
         requests=(min(i.requests for i in iterations), max(i.requests for i in iterations)),
         prompt_tokens=prompt,
         new_tokens=new,

@@ -107,7 +107,7 @@ class Case:
 
     @property
     def by_xla(self) -> bool:
-        """Return whether XLA compiled the program, for which remedies of PyTorch are none."""
+        """Return whether XLA compiled the program: PyTorch's remedies do not apply then."""
         return "hlo_modules" in self.facts
 
     @property

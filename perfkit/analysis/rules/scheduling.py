@@ -126,7 +126,10 @@ def _mixed(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
     if not mixed or not decode:
         return
     read = sum(one.prompt_tokens or 0 for _, one, _ in prefill)
-    if not read or any(one.prompt_tokens is None for _, one, _ in [*mixed, *prefill]):
+    if any(one.prompt_tokens is None for _, one, _ in [*mixed, *prefill]):
+        yield rule.cannot("the names of iterations do not give the tokens of their prompts")
+        return
+    if not read:
         yield rule.cannot("no iteration shows what prompts take by themselves")
         return
     a_token = sum(ns for *_, ns in prefill) / read
