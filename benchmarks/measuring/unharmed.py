@@ -65,6 +65,7 @@ def run(words: Sequence[str], options: argparse.Namespace, captured: bool) -> Ru
         folder = Path(scratch)
         environment = {
             **os.environ,
+            "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))),  # alone as well
             "UNHARMED": scratch,
             "UNHARMED_PROBE": str(PROBE),
             "UNHARMED_PERFKIT": OWN,
@@ -77,7 +78,6 @@ def run(words: Sequence[str], options: argparse.Namespace, captured: bool) -> Ru
         if captured:
             order = ["--warmup", str(options.warmup), "--steps", str(options.steps), "--out", str(folder / "run")]
             started = [sys.executable, "-m", "perfkit", "capture", *order, "--", *started]
-            environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
         ended = subprocess.run(
             started, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=options.limit
         )
