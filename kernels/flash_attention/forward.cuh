@@ -109,7 +109,7 @@ template <int D, int GROUPS, int STAGES, bool COUNTED> struct Forward {
     /* A warp has read its queries for the last time, and every lane of it which block they are. */
     DEVICE void leave_queries() const {
         __syncwarp();
-        if (threadIdx.x % 32 == 0) arrive(&shared.query_empty);
+        arrive_as_warp(&shared.query_empty);
     }
 
     DEVICE void compute(bf16 *y, float *lse, float scale) {
@@ -274,7 +274,7 @@ __global__ void __launch_bounds__(128 * (GROUPS + 1), 1)
     if (threadIdx.x == 0) {
         fetch_map(&q), fetch_map(&k), fetch_map(&v);
         shared.keys.make(4 * GROUPS), shared.values.make(4 * GROUPS);
-        make_barrier(&shared.query_full, 1), make_barrier(&shared.query_empty, 4 * GROUPS);
+        make_barrier(&shared.query_full, 1), make_barrier_of_warps(&shared.query_empty, 4 * GROUPS);
         barriers_made();
     }
     __syncthreads();

@@ -18,7 +18,7 @@ TYPES = {"fp32": "float", "bf16": "bf16"}
 HOPPER = "sm_90"
 
 # -lineinfo lets a profiler show the source; the assembler's report is kept next to the cubin.
-OPTIONS = ("-std=c++17", "-lineinfo", "--ptxas-options=-v")
+OPTIONS: tuple[str, ...] = ("-std=c++17", "-lineinfo", "--ptxas-options=-v")
 
 
 @dataclass(frozen=True)
