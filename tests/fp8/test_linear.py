@@ -170,3 +170,17 @@ def test_a_scale_that_leaves_no_room_is_found_though_it_is_used_both_ways(monkey
         model = a_model()
         convert(model, "h.*")
         assert products(wrong(model)) >= {"y", "dx", "dW"}
+
+
+@pytest.mark.parametrize("way", [-1.0, 1.0])
+def test_the_last_bit_of_a_scale_is_no_error(monkeypatch: pytest.MonkeyPatch, way: float) -> None:
+    """GPT-2's first layer: dy's largest number was 154 · 2ⁿ, one number in thirty a tie, and eager wrong on GPUs."""
+    right = scale_of
+
+    def off_by_a_bit(x: Tensor, dtype: torch.dtype) -> Tensor:
+        return right(x, dtype).nextafter(torch.tensor(way * torch.inf))
+
+    monkeypatch.setattr(linear, "scale_of", off_by_a_bit)
+    torch.manual_seed(0)
+    layer = Linear(768, 2304).bfloat16()
+    assert not wrong(nn.Sequential(layer))
