@@ -193,3 +193,71 @@ def test_a_gpu_that_is_nearly_full_leaves_small_models_to_the_cpu(monkeypatch: p
     assert updates.place(large, "cuda:0") == ("cpu", {"a", "b"})
     assert updates.place(huge, "cuda:0") == ("cuda:0", {"b", "c"})
     assert updates.place(large, "cpu") == ("cpu", {"a", "b"})
+
+
+@pytest.fixture
+def sampled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parameters of these small models are sampled too."""
+    monkeypatch.setattr(updates, "SAMPLED", 256)
+    monkeypatch.setattr(updates, "EDGE", 16)
+
+
+@pytest.mark.usefixtures("sampled")
+@pytest.mark.parametrize(("dtype", "most"), [("fp32", 1e-6), ("bf16", 0.02)])
+@pytest.mark.parametrize(("workload", "given"), KINDS)
+def test_a_sample_of_elements_changes_as_it_should(
+    workload: str, given: dict[str, Any], dtype: str, most: float
+) -> None:
+    assert worst(followed(*prepared(workload, dtype, **given))) < most
+
+
+@pytest.mark.usefixtures("sampled")
+@pytest.mark.parametrize("name", updates.ELEMENTWISE)
+def test_optimizers_that_are_sampled_treat_each_element_by_itself(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    kind, work = getattr(torch.optim, name), find(SMALL)
+    monkeypatch.setattr(type(work), "optimizer", lambda self, model, settings: kind(model.parameters(), lr=1e-3))
+    work, settings, program = prepared(SMALL)
+    following = followed(work, settings, program, steps=5)
+    assert following._sampled and worst(following) < 1e-5
+
+
+@pytest.mark.usefixtures("sampled")
+def test_a_sample_shows_a_moment_that_is_a_thousandth_off_and_the_last_element_left_out() -> None:
+    work, settings, program = prepared(SMALL)
+    optimizer = program.optimizer
+    assert optimizer is not None
+
+    def grow(*_: Any) -> None:
+        for state in optimizer.state.values():
+            state["exp_avg_sq"].mul_(1.001)
+
+    optimizer.register_step_post_hook(grow)
+    found = followed(work, settings, program, steps=10)
+    assert found._sampled and worst(found) > 1e-3
+
+    work, settings, program = prepared(SMALL)
+    optimizer, steps = program.optimizer, []
+    assert optimizer is not None
+    large = max(program.model.parameters(), key=lambda p: p.numel())
+
+    def forget(*_: Any) -> None:
+        steps.append(large.detach().clone())
+        if len(steps) > 1:
+            with torch.no_grad():
+                large.view(-1)[-1] = steps[-2].view(-1)[-1]
+
+    optimizer.register_step_post_hook(forget)
+    assert worst(followed(work, settings, program, steps=3)) > 0.5
+
+
+@pytest.mark.usefixtures("sampled")
+def test_an_optimizer_that_is_not_known_to_treat_each_element_by_itself_is_followed_whole(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Own(torch.optim.SGD):
+        pass
+
+    work = find(SMALL)
+    monkeypatch.setattr(type(work), "optimizer", lambda self, model, settings: Own(model.parameters(), lr=0.1))
+    found = followed(*prepared(SMALL))
+    assert not found._sampled and worst(found) < 1e-6
